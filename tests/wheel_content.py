@@ -36,7 +36,7 @@ NEEDED = (
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
-    "oodlit/objects/page.html",
+    "oodlit/report/html/boxes/splits.html",
     "oodlit/objects/published/fmiyc_osod.csv",
     "oodlit_pytest.py",
 )

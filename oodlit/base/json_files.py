@@ -90,7 +90,7 @@ def to_json(value: object) -> str:
 
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911
-    """`value` in the types of JSON; NaN and infinities, which are not JSON, become None and "Infinity" / "-Infinity".
+    """`value` in the types of JSON; NaN and infinities, not valid in JSON, become None and "Infinity" / "-Infinity".
 
     Example:
         >>> from pathlib import Path

@@ -113,20 +113,18 @@ def evaluate(
     say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
 
 
-def report(results: Path, *, out: Path | None = None) -> None:
-    """Make the HTML page of saved results of boxes.
+def report(results: list[Path], *, out: Path | None = None) -> None:
+    """Write the HTML page of saved results of boxes.
 
-    The page needs no other file, and making it no network, data or GPU.
+    The same as `oodlit report`.
 
     Args:
-        results: folder of results
-        out: file to write (default: report.html in the folder)
+        results: folders of results; several are compared
+        out: file to write (default: report.html in the folder; for several, comparison/report.html)
     """
-    from oodlit.cli.console import say
-    from oodlit.objects import ObjectResults, write_object_report
+    from oodlit.cli.report import report as write
 
-    page = write_object_report(ObjectResults.load(results), out or results / "report.html", folder=results)
-    say(f"Report: {page}")
+    write(results, out=out)
 
 
 def _listed(text: str) -> list[str]:

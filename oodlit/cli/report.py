@@ -20,12 +20,11 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
         out: file to write (default: report.html in the folder; of several, comparison/report.html in the current one)
     """
     from oodlit.cli.console import say
-    from oodlit.report import write_report
-    from oodlit.results import Results
+    from oodlit.report import load_results, write_report
 
     folders = dict(zip(_names(results), results, strict=True))
     page = write_report(
-        {name: Results.load(folder) for name, folder in folders.items()},
+        {name: load_results(folder) for name, folder in folders.items()},
         out or _default(results),
         folders=folders,
     )

@@ -1,7 +1,7 @@
-"""OOD detection for object detectors: which predicted boxes are objects that the detector never learnt?
+"""OOD detection for object detectors: find predicted boxes that are objects of unknown classes.
 
-A box is a row of `Outputs`, so that detectors, fits and statistics are those for images. What belongs to boxes alone
-is here: reading them, matching them with annotated objects, and the open-set metrics. Names are loaded on first use.
+A box is a row of `Outputs`, so detectors, fits and statistics for images apply. This package adds reading of boxes,
+matching with annotated objects, and open-set metrics. Names are loaded on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from oodlit.objects.from_files import read_head as read_head
     from oodlit.objects.metrics.settings import ObjectSettings as ObjectSettings
     from oodlit.objects.module import ObjectModule as ObjectModule
-    from oodlit.objects.results.page import write_object_report as write_object_report
-    from oodlit.objects.results.pictures import Mark as Mark
-    from oodlit.objects.results.pictures import draw_boxes as draw_boxes
-    from oodlit.objects.results.pictures import save_pictures as save_pictures
     from oodlit.objects.results.results import ObjectResults as ObjectResults
     from oodlit.objects.results.tables import ObjectSet as ObjectSet
+    from oodlit.report import Mark as Mark
+    from oodlit.report import draw_boxes as draw_boxes
+    from oodlit.report import save_pictures as save_pictures
+    from oodlit.report import write_object_report as write_object_report
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

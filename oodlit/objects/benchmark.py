@@ -1,4 +1,4 @@
-"""Benchmarks of object detectors: known classes, and sets with objects that the detector never learnt."""
+"""Benchmarks of object detectors: images with known classes, and sets with objects of unknown classes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,22 +29,22 @@ FMIYC = {
         "farther_oi": "OpenImages/COCO-Format/farther_oi_wrt_bdd.json",
     },
 }
-"""Annotations of FindMeIfYouCan by ID data set and name of the set."""
+"""Annotation files of FindMeIfYouCan by ID data set and set."""
 KNOWN = {
     "voc": ("voc0712_train_all.json", "val_coco_format.json"),
     "bdd": ("train_bdd_converted.json", "val_bdd_converted.json"),
 }
-"""Annotations of the training and of the test images of the ID data sets, as the benchmark's authors convert them."""
+"""Annotation files of training and test images of the ID data sets, as converted by the benchmark's authors."""
 
 
 @dataclass(frozen=True)
 class CocoSet:
-    """A set of images with objects, in COCO's format.
+    """A data set in COCO's format.
 
     Args:
         name: Name in keys, tables and loggers.
         annotations: The JSON file.
-        images: Folder of the pictures; None = that of the file, or the one below it that holds them.
+        images: Folder of the pictures; None = detected automatically at or below the folder of the file.
     """
 
     name: str
@@ -53,18 +53,19 @@ class CocoSet:
 
 
 class ObjectBenchmark(OODDataModule):
-    """Images with annotated objects for `Trainer.predict`: training and ID images, and OOD sets of unknown objects.
+    """Images with annotated objects for `Trainer.predict`: training and ID images, and OOD sets with unknown objects.
 
-    Pictures keep their sizes. Every annotated box of an OOD set is an unknown object; classes there that bear the name
-    of a known one are a finding.
+    Pictures keep their sizes. Every annotated box of an OOD set is an unknown object; classes with the name of a known
+    class are reported as a finding.
 
     Args:
         known: ID images that the detector was not trained on.
         unknown: OOD sets.
-        train: Training images, on which OOD detectors are fitted; None = detectors that need none.
+        train: Training images to fit OOD detectors on; None = only detectors without a fit.
         class_names: Names of the ID classes in the order of the detector's logits. None = the order of the categories
             of `train`, or of `known` without it.
-        repair: Boxes that leave their image are cut, and those without area left out, in place of an error.
+        repair: Whether to crop boxes at the border of their image and to drop those without area. False (default) =
+            they are an error.
         batch_size: Images per batch and process.
         num_workers: See `OODDataModule`.
         on_error: See `OODDataModule`.
@@ -73,11 +74,11 @@ class ObjectBenchmark(OODDataModule):
         max_images: See `OODDataModule`.
 
     Attributes:
-        annotations: The objects of every set, by its name.
-        findings: What makes the numbers doubtful.
+        annotations: The objects by name of the set.
+        findings: Facts that make the numbers doubtful.
 
     Raises:
-        DataError: A file does not fit, or pictures are not there.
+        DataError: A file is not valid, or pictures are missing.
         InvalidArgumentError: Two sets share a name.
     """
 
@@ -135,30 +136,32 @@ class ObjectBenchmark(OODDataModule):
         train: bool = True,
         **options: object,
     ) -> "ObjectBenchmark":
-        """FindMeIfYouCan: near and far objects for PASCAL VOC's 20 classes, farther ones for BDD100k's 10.
+        """Create FindMeIfYouCan: near and far objects for PASCAL VOC's 20 classes, farther ones for BDD100k's 10.
 
         Args:
-            root: Folder of the published annotations and their pictures, with `COCO` and `OpenImages` below.
+            root: Folder of the published annotations and their pictures, with the folders `COCO` and `OpenImages`.
             known: The ID data set: "voc" or "bdd".
-            known_root: Folder of its annotations in COCO's format and of its pictures.
-            sets: Which of near_coco, far_coco, near_oi, far_oi (VOC), farther_coco, farther_oi (BDD); None = all.
-            train: False leaves the training images out.
-            options: Arguments of `ObjectBenchmark`.
+            known_root: Folder with its annotations in COCO's format and its pictures.
+            sets: Any of near_coco, far_coco, near_oi, far_oi (VOC), farther_coco, farther_oi (BDD); None = all.
+            train: Whether to include the training images.
+            options: Further arguments of `ObjectBenchmark`.
 
         Raises:
-            InvalidArgumentError: A set is not one of this ID data set.
-            DataError: A file is not there.
+            InvalidArgumentError: A set does not belong to this ID data set.
+            DataError: A file is missing.
 
         References:
             Montoya Obeso et al.: FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution
             Object Detection, 2025. https://huggingface.co/datasets/CEAai/FindMeIfYouCan
         """
         if known not in FMIYC:
-            raise InvalidArgumentError(f"ObjectBenchmark.fmiyc: known={known!r}; one of {', '.join(FMIYC)} is needed")
+            raise InvalidArgumentError(
+                f"ObjectBenchmark.fmiyc: expected known to be one of {', '.join(FMIYC)}, got {known!r}"
+            )
         files, (train_file, test_file) = FMIYC[known], KNOWN[known]
         if odd := [name for name in sets or () if name not in files]:
             raise InvalidArgumentError(
-                f"ObjectBenchmark.fmiyc: set {odd[0]!r} is none of {known}; there are {', '.join(files)}"
+                f"ObjectBenchmark.fmiyc: expected sets of {known} ({', '.join(files)}), got {odd[0]!r}"
             )
         base, known_base = Path(root), Path(known_root)
         unknown = [
@@ -180,8 +183,8 @@ def _findings(annotations: dict[str, Annotations], unknown: Sequence[str], names
             found.append(
                 Finding(
                     "known_classes",
-                    f"{name} holds {number} objects of classes that the detector knows ({', '.join(same)}), which count"
-                    " as unknown objects here; a detector that recognises them is called wrong",
+                    f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}); they count as"
+                    " unknown objects, so a detector that recognizes them is counted as wrong",
                 )
             )
     return found

@@ -1,4 +1,4 @@
-"""The boxes that an object detector gives for some images: a box is a row of `Outputs`."""
+"""Boxes that an object detector predicts for some images: a box is a row of `Outputs`."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -21,25 +21,25 @@ CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 
 @dataclass(frozen=True, eq=False)
 class Detections:
-    """Boxes of some images; row i of every field but `keys` and `sizes` belongs to the same box.
+    """Predicted boxes of some images; row i of every field except `keys` and `sizes` belongs to the same box.
 
-    An image without boxes is an image all the same: `keys` names every image, and counts are made from it. A box has
-    an identity, `dataset/image#index`, that no selection changes; the keys of `outputs` are these identities.
+    `keys` lists every image, including those without boxes. A box has an identity, `dataset/image#index`, that does not
+    depend on the selection of rows; the keys of `outputs` are these identities.
 
     Args:
         boxes: xmin, ymin, xmax, ymax in pixels of the original image, floating point, shape (boxes, 4).
-        confidence: The detector's own confidence, higher = surer, shape (boxes,).
+        confidence: Confidence of the object detector, shape (boxes,).
         image: Position in `keys` of the image of every box, shape (boxes,).
-        keys: `dataset/image` of all images, those without boxes too.
-        sizes: Width and height of all images in pixels, shape (images, 2); None = not known.
-        predictions: Index of the predicted ID class of every box, shape (boxes,). None = argmax of the logits, and -1
-            for every box where there are none.
-        outputs: Logits over the ID classes (no background), features and the like, a row per box; None = not known.
-        index: Number of the box within its image, as the detector counts, shape (boxes,). None = in the order of rows.
+        keys: `dataset/image` of all images, including those without boxes.
+        sizes: Width and height of all images in pixels, shape (images, 2); None = unknown.
+        predictions: Index of the predicted ID class of every box, shape (boxes,). None = argmax of the logits, or -1
+            for all boxes without logits.
+        outputs: Logits over the ID classes (no background), features and the like, one row per box; None = unknown.
+        index: Number of the box within its image, shape (boxes,). None = in the order of the rows.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, a key or a box occurs twice, a coordinate or a confidence is
-            not finite, or a box ends before it begins.
+        InvalidArgumentError: A shape or type is wrong, a key or a box occurs twice, a coordinate or a confidence is not
+            finite, or a box ends before it begins.
 
     Example:
         >>> found = Detections(torch.tensor([[0.0, 0, 4, 4], [1, 1, 3, 9]]), torch.tensor([0.9, 0.2]),
@@ -58,7 +58,7 @@ class Detections:
     index: Tensor | None = None
 
     def __post_init__(self) -> None:
-        """Check shapes, types and values; fill in what follows from the rest."""
+        """Check shapes, types and values; fill in derived fields."""
         n = _float(self, "boxes", (-1, 4))
         _float(self, "confidence", (n,))
         _integers(self, "image", n)
@@ -66,15 +66,15 @@ class Detections:
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
             raise InvalidArgumentError(
-                f"Detections: image holds {int(self.image.min())}..{int(self.image.max())};"
-                f" positions among the {len(self.keys)} keys are needed"
+                f"Detections: expected image to be positions of the {len(self.keys)} keys,"
+                f" got {int(self.image.min())}..{int(self.image.max())}"
             )
         if self.sizes is not None:
             sizes = torch.as_tensor(self.sizes)
             if sizes.shape != (len(self.keys), 2) or sizes.dtype.is_floating_point:
                 raise InvalidArgumentError(
-                    f"Detections: sizes has shape {tuple(sizes.shape)} and dtype {sizes.dtype}; integers of shape"
-                    f" ({len(self.keys)}, 2), width and height of every image, are needed"
+                    f"Detections: expected sizes to be integers of shape ({len(self.keys)}, 2), width and height of"
+                    f" every image, got shape {tuple(sizes.shape)} and dtype {sizes.dtype}"
                 )
             object.__setattr__(self, "sizes", sizes.long())
         self._fill_index(n)
@@ -83,8 +83,8 @@ class Detections:
         if bool(ends.any()):
             first = int(ends.nonzero()[0])
             raise InvalidArgumentError(
-                f"Detections: {int(ends.sum())} boxes end before they begin, first {self.box_keys[first]} with"
-                f" {self.boxes[first].tolist()}; (xmin, ymin, xmax, ymax) is needed, not width and height"
+                f"Detections: {int(ends.sum())} boxes end before they begin, first {self.box_keys[first]}:"
+                f" {self.boxes[first].tolist()}; expected (xmin, ymin, xmax, ymax), not width and height"
             )
 
     def _fill_index(self, n: int) -> None:
@@ -93,7 +93,7 @@ class Detections:
             return
         _integers(self, "index", n)
         if n and int(self.index.min()) < 0:
-            raise InvalidArgumentError("Detections: index holds negative numbers; boxes are counted from 0")
+            raise InvalidArgumentError("Detections: expected index to be >= 0, got negative numbers")
         order = torch.argsort(self.index, stable=True)
         order = order[torch.argsort(self.image[order], stable=True)]
         image, index = self.image[order], self.index[order]
@@ -108,12 +108,12 @@ class Detections:
         if self.outputs is not None:
             if len(self.outputs) != n:
                 raise InvalidArgumentError(
-                    f"Detections: outputs have {len(self.outputs)} rows, but there are {n} boxes"
+                    f"Detections: expected one row of outputs for each of {n} boxes, got {len(self.outputs)}"
                 )
             if self.outputs.keys is not None and list(self.outputs.keys) != self.box_keys:
                 raise InvalidArgumentError(
-                    "Detections: the keys of outputs are not those of the boxes (`dataset/image#index`);"
-                    " leave them out, they are filled in"
+                    "Detections: the keys of outputs differ from those of the boxes (`dataset/image#index`);"
+                    " omit them, they are filled in"
                 )
             if self.outputs.keys is None:
                 object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
@@ -130,7 +130,7 @@ class Detections:
 
     @property
     def num_images(self) -> int:
-        """Number of images, those without boxes too."""
+        """Number of images, including those without boxes."""
         return len(self.keys)
 
     @cached_property
@@ -140,13 +140,13 @@ class Detections:
 
     @property
     def numbers(self) -> Int[Tensor, " boxes"]:
-        """Number of every box within its image, as the detector counts."""
+        """Number of every box within its image."""
         assert self.index is not None  # set in __post_init__
         return self.index
 
     @property
     def classes(self) -> Int[Tensor, " boxes"]:
-        """Predicted ID class of every box; -1 = not known."""
+        """Predicted ID class of every box; -1 = unknown."""
         assert self.predictions is not None  # set in __post_init__
         return self.predictions
 
@@ -156,7 +156,7 @@ class Detections:
         return torch.bincount(self.image, minlength=len(self.keys))
 
     def select(self, rows: Tensor | slice) -> "Detections":
-        """The given boxes (a slice, an index or a mask); all images stay, as do the identities of the boxes."""
+        """Select boxes by a slice, an index or a mask; all images and the identities of the boxes stay."""
         return replace(
             self,
             boxes=self.boxes[rows],
@@ -168,12 +168,12 @@ class Detections:
         )
 
     def above(self, confidence: float) -> "Detections":
-        """The boxes whose confidence is `confidence` (t*) or higher."""
-        # In float64: a float32 confidence that gave the cut must be above it.
+        """Select boxes with a confidence of at least `confidence` (t*)."""
+        # In float64: a float32 confidence equal to the threshold must not fall below it.
         return self.select(self.confidence.double() >= confidence)
 
     def to(self, device: torch.device | str) -> "Detections":
-        """The same boxes on another device."""
+        """Copy the boxes to another device."""
         return replace(
             self,
             boxes=self.boxes.to(device),
@@ -187,10 +187,10 @@ class Detections:
 
     @staticmethod
     def cat(parts: Sequence["Detections"]) -> "Detections":
-        """Boxes of several parts with different images as one, such as those of the batches of a data set.
+        """Join parts with different images, such as the batches of a data set.
 
         Raises:
-            InvalidArgumentError: There is no part, an image is in two of them, or they differ in what they hold.
+            InvalidArgumentError: There is no part, an image is in two of them, or their fields differ.
 
         Example:
             >>> none = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), ["val/a"])
@@ -200,7 +200,7 @@ class Detections:
             (('val/a', 'val/b'), ['val/b#0'])
         """
         if not parts:
-            raise InvalidArgumentError("Detections.cat: no part is given; pass at least one")
+            raise InvalidArgumentError("Detections.cat: no part given; pass at least one")
         offset, image = 0, []
         for part in parts:
             image.append(part.image + offset)
@@ -210,7 +210,7 @@ class Detections:
         for name, known in (("sizes", sizes), ("outputs", outputs)):
             if 0 < len(known) < len(parts):
                 raise InvalidArgumentError(
-                    f"Detections.cat: {len(known)} of {len(parts)} parts have {name}; give them in all parts or in none"
+                    f"Detections.cat: {len(known)} of {len(parts)} parts have {name}; pass them in all parts or in none"
                 )
         return Detections(
             torch.cat([part.boxes for part in parts]),
@@ -229,13 +229,13 @@ class Detections:
 
 
 def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
-    """Rows of several outputs; access to the network is left out, as are images."""
+    """Join the rows of several outputs, without images and access to the network."""
     tensors: dict[str, Any] = {}
     for name in ("logits", "features", "labels", "groups"):
         known = [value for part in parts if (value := getattr(part, name)) is not None]
         if 0 < len(known) < len(parts) or len({value.shape[1:] for value in known}) > 1:
             shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
-            raise InvalidArgumentError(f"Detections.cat: {name} of the parts do not fit each other: {shapes[:6]}")
+            raise InvalidArgumentError(f"Detections.cat: expected {name} of one shape in all parts, got {shapes[:6]}")
         tensors[name] = torch.cat(known) if known else None
     hidden = None
     if all(part.hidden is not None for part in parts):
@@ -244,12 +244,12 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(f"Detections.cat: parts of different networks: {sorted(backbones)}")
+        raise InvalidArgumentError(f"Detections.cat: expected parts of one network, got {sorted(backbones)}")
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 
 def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
-    """How many rows of the same image come before each row."""
+    """Number of earlier rows of the same image, for each row."""
     order = image.argsort(stable=True)
     counts = torch.bincount(image)
     starts = (counts.cumsum(0) - counts)[image[order]]
@@ -259,11 +259,7 @@ def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
 
 
 def _float(self: Detections, name: str, shape: tuple[int, ...]) -> int:
-    """Make the field floating point of 32 bits at least; an error unless it is finite and of this shape, -1 = any.
-
-    Returns:
-        Its length.
-    """
+    """Check that the field is finite and of this shape, -1 = any; convert it to at least 32 bits; return its length."""
     value: Any = getattr(self, name)
     fits = isinstance(value, Tensor) and value.dtype.is_floating_point and value.ndim == len(shape)
     if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
@@ -272,12 +268,12 @@ def _float(self: Detections, name: str, shape: tuple[int, ...]) -> int:
         )
         wanted = ", ".join("boxes" if n == -1 else str(n) for n in shape)
         raise InvalidArgumentError(
-            f"Detections: {name} has {found}; a floating-point tensor of shape ({wanted}) is needed"
+            f"Detections: expected {name} to be a floating-point tensor of shape ({wanted}), got {found}"
         )
     value = value.detach()
     value = value if value.dtype.itemsize >= 4 else value.float()
     if wrong := int((~value.isfinite()).sum()):
-        raise InvalidArgumentError(f"Detections: {wrong} numbers of {name} are not finite")
+        raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
     object.__setattr__(self, name, value)
     return len(value)
 
@@ -288,13 +284,13 @@ def _integers(self: Detections, name: str, n: int) -> None:
         found = (
             f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
         )
-        raise InvalidArgumentError(f"Detections: {name} has {found}; an integer tensor of shape ({n},) is needed")
+        raise InvalidArgumentError(f"Detections: expected {name} to be an integer tensor of shape ({n},), got {found}")
     object.__setattr__(self, name, value.long())
 
 
 def _check_image_keys(keys: Sequence[str]) -> None:
     if wrong := [key for key in keys if "/" not in key]:
-        raise InvalidArgumentError(f"Detections: key {wrong[0]!r}; `dataset/image` is needed for every image")
+        raise InvalidArgumentError(f"Detections: expected keys of the form `dataset/image`, got {wrong[0]!r}")
     if len(set(keys)) < len(keys):
         twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-        raise InvalidArgumentError(f"Detections: image keys occur twice: {', '.join(twice[:5])}")
+        raise InvalidArgumentError(f"Detections: expected distinct image keys, got twice: {', '.join(twice[:5])}")

@@ -1,4 +1,4 @@
-"""Which boxes of the training images detectors are fitted on."""
+"""The boxes of training images that detectors are fitted on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,14 +15,14 @@ from oodlit.outputs import Outputs
 FitOn = Literal["predicted", "matched"]
 
 OVERLAP = 0.5
-"""Intersection over union from which on a box hits an object."""
+"""Smallest intersection over union with which a box hits an object."""
 
 
 class ImageObjects:
-    """The single objects (no crowds) of any few images of a data set.
+    """Objects, except crowds, of selected images of a data set.
 
     Args:
-        annotations: All objects.
+        annotations: All objects of the data set.
     """
 
     def __init__(self, annotations: Annotations) -> None:
@@ -35,7 +35,7 @@ class ImageObjects:
         self._starts = np.searchsorted(image[order], np.arange(annotations.num_images + 1))
 
     def of(self, keys: Sequence[str]) -> Objects:
-        """Objects of these images; the number of an image is its position in `keys`."""
+        """Return the objects of these images; the number of an image is its position in `keys`."""
         places = [self._position[key] for key in keys]
         spans = [np.arange(self._starts[place], self._starts[place + 1]) for place in places]
         rows = np.concatenate([np.zeros(0, dtype=np.int64), *spans])
@@ -44,12 +44,12 @@ class ImageObjects:
 
 
 def fit_rows(found: Detections, *, cut: float, objects: ImageObjects | None = None) -> Outputs | None:
-    """The boxes that are fitted on, with the predicted class as their label; None if there is none.
+    """Select the boxes to fit on, labeled with their predicted class; None if there are none.
 
     Args:
         found: Boxes of training images.
-        cut: Boxes of a lower confidence are left out (t*).
-        objects: What is annotated: boxes that hit no object of their class are left out, too. None = all boxes count.
+        cut: Boxes with a lower confidence are dropped (t*).
+        objects: Annotated objects: boxes that hit no object of their class are dropped, too. None = all boxes count.
     """
     kept = found.above(cut)
     if objects is not None and len(kept):

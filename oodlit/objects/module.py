@@ -1,4 +1,4 @@
-"""ObjectModule: any object detector as a LightningModule that gives boxes with logits, features and identity."""
+"""ObjectModule: any object detector as a LightningModule that returns boxes with logits, features and identity."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,20 +27,20 @@ __all__ = ["ObjectModule"]
 class ObjectModule(pl.LightningModule):
     """Wrap an object detector for `trainer.predict`.
 
-    A box is a row: its logits over the ID classes (the background is dropped), and the input of the class layer as its
-    features. Images go through the network one by one, so that a box never depends on the batch that it came in.
+    A box is a row: its logits over the ID classes, without background, and the input of the class layer as features.
+    Images pass through the network one by one, so that a box does not depend on its batch.
 
     Args:
         network: A torchvision detector (Faster R-CNN, RetinaNet, FCOS, SSD), or a `BoxReader`: `HuggingFaceReader` for
-            DETR and its kind, `FunctionReader` for any other.
-        class_names: Names of the ID classes in the order of the logits, without background; () = not known, the classes
+            DETR and similar detectors, `FunctionReader` for any other.
+        class_names: Names of the ID classes in the order of the logits, without background; () = unknown, the classes
             of the data are in this order.
-        name: How results call the detector; the class of the network by default.
-        min_confidence: Boxes below are not kept at all; every cut t* must be above. Default 0.05.
-        cells: Cells a side that RoIAlign cuts a box into, for detectors that look at a hidden layer. Default 9.
+        name: Name of the object detector in results; by default the class of the network.
+        min_confidence: Boxes with a lower confidence are dropped; t* must not be lower. Default 0.05.
+        cells: Cells per side into which RoIAlign divides a box, for detectors that read a hidden layer. Default 9.
 
     Raises:
-        InvalidArgumentError: The network is of no known kind, or a number is out of range.
+        InvalidArgumentError: The kind of the network is unknown, or a number is out of range.
 
     Example:
         >>> from torchvision.models.detection import ssdlite320_mobilenet_v3_large
@@ -62,7 +62,7 @@ class ObjectModule(pl.LightningModule):
         super().__init__()
         warn_of_two()
         if not 0 <= min_confidence < 1:
-            raise InvalidArgumentError(f"ObjectModule: min_confidence={min_confidence}; a number in [0, 1) is needed")
+            raise InvalidArgumentError(f"ObjectModule: expected min_confidence to be in [0, 1), got {min_confidence}")
         check_int("ObjectModule", "cells", cells)
         self.reader = reader_of(network)
         self.network = self.reader.network.eval()
@@ -77,7 +77,7 @@ class ObjectModule(pl.LightningModule):
         """The class layer, without background.
 
         Raises:
-            RequirementError: The class logits do not follow from features; says why.
+            RequirementError: No linear layer computes the class logits; states why.
         """
         return self.reader.head()
 
@@ -88,14 +88,14 @@ class ObjectModule(pl.LightningModule):
 
     @property
     def fingerprint(self) -> str:
-        """What fitted detectors belong to: the weights and the way they are read."""
+        """Identifies the weights and how they are read; fitted detectors belong to it."""
         return self._fingerprint(afresh=True)
 
     def _fingerprint(self, *, afresh: bool = False) -> str:
         return join(weights=self._weights_hash(afresh=afresh), head=type(self.reader).__name__)
 
     def forward(self, images: Sequence[Tensor]) -> list[ImageBoxes]:
-        """The boxes of each image.
+        """Return the boxes of each image.
 
         Args:
             images: RGB in [0, 1], each of its own size, shape (3, height, width).
@@ -112,16 +112,16 @@ class ObjectModule(pl.LightningModule):
             self.network.train(was_training)
 
     def predict_step(self, batch: Mapping[str, Any], batch_idx: int, dataloader_idx: int = 0) -> Detections:
-        """Boxes of one batch.
+        """Return the boxes of one batch.
 
         Args:
             batch: `image`, a list of images, and `key`, `dataset/image` of each.
-            batch_idx: Position of the batch; never used as identity.
-            dataloader_idx: Position of the stream.
+            batch_idx: Position of the batch, not used.
+            dataloader_idx: Position of the stream, not used.
         """
         plan = plan_of(self)
         found = self._read(batch["image"], () if plan is None else plan.hidden_layers)
-        # A run checks its own fingerprint beforehand; outputs that leave this module carry it.
+        # A run checks the fingerprint beforehand; outside of runs, outputs carry it.
         backbone = self._fingerprint() if plan is None else ""
         return as_detections(found, batch["key"], batch["image"], device=self.device, backbone=backbone)
 
@@ -135,12 +135,12 @@ class ObjectModule(pl.LightningModule):
             return self.predict_step(batch, 0)
 
     def probe(self, images: Sequence[Tensor], num_train: int = 0, *, layers: Sequence[str] = ()) -> BackboneFacts:
-        """Facts about the detector from a few images, before a run.
+        """Describe the detector by a few images, before a run.
 
         Args:
             images: A few images.
-            num_train: About how many training boxes there will be.
-            layers: Hidden layers that OOD detectors ask for.
+            num_train: Approximate number of training boxes.
+            layers: Hidden layers that OOD detectors read.
 
         Raises:
             InvalidArgumentError: The boxes are not in pixels of the images.
@@ -170,7 +170,7 @@ class ObjectModule(pl.LightningModule):
 
 
 def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tensor]) -> None:
-    """Refuse a detector whose boxes are shares of the image, or pixels of a larger one."""
+    """Reject boxes that are relative to the image, or in pixels of a larger one."""
     boxes = torch.cat([part.boxes for part in found]).double().cpu().numpy()
     sizes = np.array(
         [(i.shape[-1], i.shape[-2]) for part, i in zip(found, images, strict=True) for _ in range(len(part))],
@@ -178,8 +178,8 @@ def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tenso
     ).reshape(-1, 2)
     if are_relative(boxes, sizes) or (len(boxes) and are_outside(boxes, sizes).mean() > 0.5):
         raise InvalidArgumentError(
-            f"{name}: box {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}; (xmin, ymin, xmax, ymax) in"
-            " pixels of the image that was given are needed"
+            f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[0].tolist()} in an"
+            f" image of {sizes[0][0]} x {sizes[0][1]}"
         )
 
 
@@ -191,13 +191,13 @@ def as_detections(
     device: torch.device | None = None,
     backbone: str = "",
 ) -> Detections:
-    """Boxes of several images as one table of rows.
+    """Join the boxes of several images.
 
     Args:
         found: The boxes of each image.
         keys: `dataset/image` of each.
         images: The images, for their sizes.
-        device: Where empty tensors are made; None = the CPU.
+        device: Device of empty tensors; None = the CPU.
         backbone: Fingerprint of the network, see `Outputs`.
 
     Example:

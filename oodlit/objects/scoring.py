@@ -1,8 +1,7 @@
-"""Detectors on boxes that lie in memory: which apply, their fit, their scores."""
+"""Detectors on boxes in memory: which apply, their fit, their scores."""
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -13,19 +12,17 @@ from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.errors import DataError, NonFiniteScoreError, RequirementError
 from oodlit.objects.detections import Detections
 from oodlit.outputs import BackboneFacts, Head, Outputs
-
-if TYPE_CHECKING:
-    from oodlit.scoring.scoring import Scoring
+from oodlit.scoring.scoring import Scoring
 
 __all__ = ["applicable", "check_alike", "check_head", "facts_of", "fit_detectors", "score_boxes"]
 
 _BATCH = 4096
 _VERIFIED = 256
-"""Boxes of a data set by which the head is verified."""
+"""Number of boxes of a data set that verify the head."""
 
 
 def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple[dict[str, Detector], dict[str, str]]:
-    """Detectors that apply to boxes with these outputs, and why the others do not; the latter are warned of.
+    """Return detectors that apply to boxes with these outputs, and why the others do not, with a warning for each.
 
     Raises:
         RequirementError: None applies.
@@ -33,14 +30,14 @@ def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple
     reasons = {name: reason for name, detector in detectors.items() if (reason := detector.why_not(facts))}
     if detectors and len(reasons) == len(detectors):
         listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise RequirementError(f"none of {len(detectors)} detectors applies ({listing}); choose others")
+        raise RequirementError(f"none of {len(detectors)} detectors is applicable ({listing}); choose others")
     for name, reason in reasons.items():
         warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
     return {name: detector for name, detector in detectors.items() if name not in reasons}, reasons
 
 
 def facts_of(parts: Mapping[str, Outputs | None], *, name: str, num_train: int, head: Head | None) -> BackboneFacts:
-    """What is known of the network behind the boxes of several data sets: what any of them holds."""
+    """Describe the network by the outputs of the boxes of several data sets."""
     logits, features = (_held(parts, kind) for kind in _GIVEN)
     given = [kind for kind, held in zip(_GIVEN, (logits, features), strict=True) if held]
     return BackboneFacts(
@@ -58,50 +55,50 @@ _GIVEN = ("logits", "features")
 
 
 def _held(parts: Mapping[str, Outputs | None], kind: str) -> dict[str, Tensor]:
-    """Logits or features of the data sets that have them."""
+    """Return logits or features of the data sets that have them."""
     return {name: value for name, part in parts.items() if (value := getattr(part, kind, None)) is not None}
 
 
 def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs | None]) -> None:
-    """Refuse data sets whose boxes lack what detectors read, or have vectors of different lengths.
+    """Check that all data sets have what detectors read, in vectors of one length.
 
     Raises:
-        DataError: Such a data set, with what another one has.
+        DataError: Outputs are missing or their lengths differ.
     """
     for kind in _GIVEN:
         readers = [name for name, detector in detectors.items() if kind in detector.required_needs]
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
-        if readers and (lacking := [name for name in parts if name not in lengths]):
+        if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{lacking[0]}: the boxes have no {kind}; those of {', '.join(lengths)} have, and"
-                f" {', '.join(readers[:5])} cannot do without"
+                f"{missing[0]}: the boxes have no {kind}, which {', '.join(readers[:5])} requires; those of"
+                f" {', '.join(lengths)} have them"
             )
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{length} in {name}" for name, length in lengths.items())
-            raise DataError(f"{kind} of the boxes differ in their length: {told}; all must be of one network")
+            shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
+            raise DataError(f"{kind} of the boxes differ in length: {shown}; all must come from one network")
 
 
 def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
-    """Refuse a class layer that does not give the logits of the boxes from their features.
+    """Check that the class layer computes the logits of the boxes from their features.
 
     Raises:
-        DataError: It is that of another network.
+        DataError: It belongs to another network.
     """
     layer = nn.Linear(head.width, head.num_classes)
     layer.load_state_dict({"weight": head.weight, "bias": head.offset})
     logits = _held(parts, "logits")
     for name, features in _held(parts, "features").items():
         if features.shape[1] != head.width:
-            raise DataError(f"head: it takes {head.width} features, the boxes of {name} have {features.shape[1]}")
+            raise DataError(f"head: expects {head.width} features, but the boxes of {name} have {features.shape[1]}")
         if name in logits and not gives(layer, features[:_VERIFIED], logits[name][:_VERIFIED]):
             raise DataError(
-                f"head: it does not give the logits of {name} from their features; weight (classes, features) and bias"
-                " of the class layer are needed, without background, in the order of the logits"
+                f"head: does not compute the logits of {name} from their features; expected weight (classes, features)"
+                " and bias of the class layer, without background, in the order of the logits"
             )
 
 
-def fit_detectors(scoring: "Scoring", rows: Outputs | None, head: Head | None) -> None:
-    """Fit detectors on rows of outputs; those that need no fit are only given the head. One that fails is left out."""
+def fit_detectors(scoring: Scoring, rows: Outputs | None, head: Head | None) -> None:
+    """Fit detectors on rows of outputs; those without a fit only receive the head. A detector that fails is dropped."""
     statistics = make_statistics(list(scoring.detectors.values()))
     if statistics and rows is not None:
         for start in range(0, len(rows), _BATCH):
@@ -110,18 +107,18 @@ def fit_detectors(scoring: "Scoring", rows: Outputs | None, head: Head | None) -
         scoring.fit(name, statistics, head, "train")
 
 
-def score_boxes(scoring: "Scoring", detections: Detections, dataset: str) -> dict[str, Tensor]:
-    """OOD scores of all boxes by detector, higher = more in-distribution, each of shape (boxes,).
+def score_boxes(scoring: Scoring, detections: Detections, dataset: str) -> dict[str, Tensor]:
+    """Score all boxes with every detector, higher = more in-distribution, each of shape (boxes,).
 
-    A detector that fails or gives NaN is left out, of this and of what follows.
+    A detector that fails or returns NaN is dropped, here and for the data sets that follow.
     """
     parts: dict[str, list[Tensor]] = {name: [torch.zeros(0)] for name in scoring.active}
     for start in range(0, 0 if detections.outputs is None else len(detections), _BATCH):
-        assert detections.outputs is not None  # else there is no start
+        assert detections.outputs is not None  # otherwise the range is empty
         outputs = detections.outputs.select(slice(start, start + _BATCH))
         for name, scores in scoring.score(outputs, dataset).items():
             if wrong := int(scores.isnan().sum()):
-                error = NonFiniteScoreError(f"it gave NaN for {wrong} of {len(scores)} boxes")
+                error = NonFiniteScoreError(f"it returned NaN for {wrong} of {len(scores)} boxes")
                 scoring.leave_out(name, error, dataset, outputs)
             parts[name].append(scores.detach().cpu())
     return {name: torch.cat(parts[name]) for name in scoring.active}

@@ -5,6 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec import structs
+
 from oodlit.backbones.backbone import Backbone
 from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
@@ -13,6 +16,7 @@ from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded.data import RecordedData
+from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 from oodlit.roles import Role
@@ -45,15 +49,15 @@ def open_cache(
     """
     folder = Path(folder).expanduser().absolute()
     manifest, head = read_manifest(folder)
-    stored: dict[str, Any] = {entry["name"]: entry for entry in manifest["streams"]}
+    stored = {entry.name: entry for entry in manifest.streams}
     if module is not None:
         transform = module.transform if data is None else data.transform_for(module)
-        check_network(folder, manifest, module.fingerprint_with(transform))
+        check_network(folder, manifest.how, module.fingerprint_with(transform))
     if data is not None:
         stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}
         for entry in stored.values():
             _check_skipped(folder, entry, data.on_error)
-    elif pools := [name for name, entry in stored.items() if entry["role"] == Role.POOL]:
+    elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
         raise InvalidArgumentError(
             f"{folder}: stream {pools[0]!r} is a pool, and its split belongs to the data; pass data=..."
         )
@@ -66,16 +70,16 @@ def open_cache(
     recorded = RecordedData(
         streams,
         pictures=data,
-        class_names=manifest["class_names"] or None,
+        class_names=manifest.class_names or None,
         on_error="skip" if data is None else data.on_error,
     )
     recorder = RecordedModule(
         width=recorded.width,
         num_classes=recorded.num_classes,
         head=head,
-        name=manifest["backbone"],
-        fingerprint=manifest["fingerprint"],
-        head_problem=manifest["head_problem"],
+        name=manifest.backbone,
+        fingerprint=manifest.fingerprint,
+        head_problem=manifest.head_problem,
         hint=NO_IMAGES,
     )
     return recorder, recorded
@@ -83,14 +87,12 @@ def open_cache(
 
 def how_recorded(folder: str | Path) -> dict[str, Any]:
     """How a cache was recorded, for the record of a run: dtype, precision, decoder, and the passes."""
-    manifest, _ = read_manifest(Path(folder).expanduser())
-    return {
-        name: manifest[name] for name in ("dtype", "precision", "decoder", "loss", "recordings") if name in manifest
-    }
+    entries: dict[str, Any] = msgspec.to_builtins(read_manifest(Path(folder).expanduser())[0])
+    return {name: entries[name] for name in ("dtype", "precision", "decoder", "loss", "recordings") if name in entries}
 
 
 def split_by_cache(
-    folder: Path, manifest: Mapping[str, Any] | None, streams: Sequence[Stream], on_error: OnError
+    folder: Path, manifest: Manifest | None, streams: Sequence[Stream], on_error: OnError
 ) -> tuple[list[Stream], list[Stream], list[str]]:
     """Which streams a cache holds, which it lacks, and what is wrong with those of the latter that it names.
 
@@ -103,7 +105,7 @@ def split_by_cache(
     Raises:
         FingerprintError: It holds other data of the same name.
     """
-    entries = {} if manifest is None else {entry["name"]: entry for entry in manifest["streams"]}
+    entries = {} if manifest is None else {entry.name: entry for entry in manifest.streams}
     held: list[Stream] = []
     lacking: list[Stream] = []
     problems = []
@@ -121,22 +123,22 @@ def split_by_cache(
     return held, lacking, problems
 
 
-def stored_rows(folder: Path, manifest: Mapping[str, Any], entry: Mapping[str, Any]) -> StoredRows:
+def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> StoredRows:
     """The rows of one stream of a cache.
 
     Raises:
         DataError: A part is missing or damaged, or images are missing.
     """
-    content = f"{entry['content']} {manifest.get('dtype', '')}"
+    content = f"{entry.content} {manifest.dtype}"
     rows = StoredRows(
-        folder / manifest["rows"],
-        entry["parts"],
-        skipped=entry["skipped"],
+        folder / manifest.rows,
+        entry.parts,
+        skipped=entry.skipped,
         content=content,
-        whole_size=entry.get("whole"),
+        whole_size=entry.whole,
     )
-    if len(rows) + len(rows.skipped) != entry["images"]:
-        raise DataError(f"{folder}: not all images of stream {entry['name']!r} are in the cache; record anew")
+    if len(rows) + len(rows.skipped) != entry.images:
+        raise DataError(f"{folder}: not all images of stream {entry.name!r} are in the cache; record anew")
     return rows
 
 
@@ -163,32 +165,32 @@ def other_fact(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     return next((fact for fact, value in facts.items() if fact != "split" and entry[fact] != value), "")
 
 
-def _entry_of(folder: Path, stored: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
+def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:
     if stream.name not in stored:
         raise FingerprintError(
             f"{folder}: stream {stream.name!r} is not in this cache, which holds {', '.join(stored)}; record it there"
             " with FeatureCache, or by oodlit evaluate --cache"
         )
-    entry: dict[str, Any] = stored[stream.name]
+    entry = stored[stream.name]
     facts = identity(stream)
-    if fact := other_fact(entry, facts):
+    if fact := other_fact(recorded := structs.asdict(entry), facts):
         raise FingerprintError(
             f"{folder}: stream {stream.name!r} was recorded from other data, its {fact} differ"
-            f" ({entry[fact]} in the cache, {facts[fact]} now); {OTHERWISE}"
+            f" ({recorded[fact]} in the cache, {facts[fact]} now); {OTHERWISE}"
         )
     return entry
 
 
-def _check_skipped(folder: Path, entry: Mapping[str, Any], on_error: OnError) -> None:
+def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> None:
     """Refuse a stream of which images were skipped where none may be: they may have been mended meanwhile."""
-    if on_error == "raise" and entry["skipped"]:
-        key, reason = entry["skipped"][0]
+    if on_error == "raise" and entry.skipped:
+        key, reason = entry.skipped[0]
         raise DataError(
-            f"{folder}: stream {entry['name']!r} was recorded without {len(entry['skipped'])} of its {entry['images']}"
+            f"{folder}: stream {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
             f" images, first {key!r} ({reason}), and on_error='raise' skips none"
         )
 
 
-def _stream(entry: Mapping[str, Any], source: StoredRows) -> Stream:
-    names, labels = tuple(entry["class_names"]), tuple(entry["label_names"])
-    return Stream(entry["name"], Role(entry["role"]), source, names, label_names=labels)
+def _stream(entry: RecordedStream, source: StoredRows) -> Stream:
+    names, labels = tuple(entry.class_names), tuple(entry.label_names)
+    return Stream(entry.name, Role(entry.role), source, names, label_names=labels)

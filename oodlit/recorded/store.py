@@ -7,7 +7,7 @@ UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`,
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -20,18 +20,15 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
-from oodlit.base.json_files import to_plain
+from oodlit.base.json_files import as_type, read_json, to_plain
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
+from oodlit.recorded.manifest import FORMAT, Manifest
 from oodlit.recorded.rows import Rows, RowSamples
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
-FORMAT = 1
-"""Version of the format; a new number means that older caches can no longer be read."""
+AGAIN = "; record the cache again"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-_ENTRIES = {"backbone", "class_names", "fingerprint", "head_problem", "rows", "streams"}
-_OF_STREAM = {"name", "role", "images", "classes", "labels", "prepared", "content", "class_names", "label_names"}
-_OF_STREAM |= {"parts", "skipped"}
 PART_BYTES = 64_000_000
 """Rows are kept in memory until they fill a file of about this size."""
 
@@ -221,45 +218,38 @@ class StoredRows(RowSamples):
         return {**self.__dict__, "_open": {}}
 
 
-def write_manifest(folder: Path, manifest: Mapping[str, Any], head: Head | None) -> None:
-    """Write what makes the parts a whole; the last thing that is written.
+def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
+    """Write the manifest, which makes the parts a cache, after everything else.
 
     Args:
         folder: The cache.
         manifest: What to write.
-        head: The linear head; None = there is none, or it lies there already.
+        head: The linear head; None = there is none, or it was written before.
     """
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
     # In ASCII: keys of images that were skipped may hold what no UTF-8 can.
-    write_text(folder / MANIFEST, json.dumps(to_plain({"format": FORMAT, **manifest}), indent=1, allow_nan=False))
+    write_text(folder / MANIFEST, json.dumps(to_plain(manifest), indent=1, allow_nan=False))
 
 
-def read_manifest(folder: Path) -> tuple[dict[str, Any], Head | None]:
-    """The manifest and the head.
+def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
+    """Read the manifest and the head.
 
     Raises:
-        DataError: There is none, or it is damaged or of another version.
+        DataError: There is no manifest, or it is damaged or of another version.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        found = manifest.pop("format")
-        lacking = sorted(_ENTRIES - manifest.keys()) if found == FORMAT else []
-        if found == FORMAT and not lacking:
-            lacking = sorted(set().union(*(_OF_STREAM - entry.keys() for entry in manifest["streams"])))
+        entries = read_json(folder / MANIFEST, dict, hint=AGAIN)
     except FileNotFoundError:
-        raise DataError(f"{folder}: no {MANIFEST}, so no whole cache; record it first") from None
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise DataError(f"{folder / MANIFEST}: damaged ({error}); record anew") from error
-    if found != FORMAT:
-        raise DataError(f"{folder}: format {found} of the cache, this version of oodlit reads {FORMAT}; record anew")
-    if lacking:
-        raise DataError(f"{folder / MANIFEST}: damaged, it has no {', '.join(lacking)}; record anew")
-    if manifest["head_problem"]:  # why there is none
+        raise DataError(f"{folder}: no complete cache, missing {MANIFEST}; record it first") from None
+    if "format" in entries and entries["format"] != FORMAT:
+        raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
+    manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
+    if manifest.head_problem:  # why there is none
         return manifest, None
     try:
         head = load_file(folder / HEAD)
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
-        raise DataError(f"{folder / HEAD}: missing or damaged ({error}); record anew") from error
+        raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error

@@ -1,6 +1,22 @@
-"""What a run leaves to look at: one HTML page that needs nothing else, and figures (`oodlit.results.plots`)."""
+"""Reports of runs: HTML pages that need no other files, their pictures, and tables for a terminal."""
 
-from oodlit.report.page import render, write_report
+from oodlit.report.box_pictures import Mark, draw_boxes, save_pictures
+from oodlit.report.headline import partial_text
+from oodlit.report.page import load_results, render, write_object_report, write_report
+from oodlit.report.summary import summary_table
 from oodlit.report.thumbnails import clear_thumbnails, keys_to_show, save_thumbnails
 
-__all__ = ["clear_thumbnails", "keys_to_show", "render", "save_thumbnails", "write_report"]
+__all__ = [
+    "Mark",
+    "clear_thumbnails",
+    "draw_boxes",
+    "keys_to_show",
+    "load_results",
+    "partial_text",
+    "render",
+    "save_pictures",
+    "save_thumbnails",
+    "summary_table",
+    "write_object_report",
+    "write_report",
+]

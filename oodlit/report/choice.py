@@ -1,20 +1,19 @@
-"""Which detector? The answer of a run in a few lines: the group of the best, its quickest, and those that coincide."""
+"""Which detector to choose: the group of the best detectors, the fastest of them, and detectors that coincide."""
 
 import math
 from collections.abc import Iterable, Sequence
 
 from oodlit.report.headline import percent_text, two_digits
-from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
 from oodlit.results.comparing.same_order import SameOrder
 from oodlit.roles import Role
 
 MANY = 8
-"""Longer lists of names are cut: the table marks all of them."""
+"""Maximum number of names in a sentence; the table marks all of them."""
 
 
 def answers(shown: Shown) -> list[str]:
-    """What FPR and AUROC over all OOD sets say, and which detector is the quickest of those that are good by both."""
+    """The best detectors by FPR and AUROC over all OOD sets, and the fastest one among the best by both."""
     names = [info.name for info in shown.sets(Role.OOD)]
     lines, groups = [], []
     for metric, label in ((shown.results.settings.fpr_name, f"FPR at {shown.words['tpr']} TPR"), ("auroc", "AUROC")):
@@ -29,35 +28,35 @@ def answers(shown: Shown) -> list[str]:
         start += f" ({percent_text(float(table['value'].iloc[0]))})"
         others = [name for name in members if name != best]
         if not others:
-            lines.append(f"{start}, and no other is on a level with it.")
+            lines.append(f"{start}, and all others are significantly worse.")
         elif len(members) == len(table):
-            lines.append(f"{start}; these images tell none of the others from it.")
+            lines.append(f"{start}, and no other detector is significantly worse on these images.")
         else:
-            count = "one other" if len(others) == 1 else f"{len(others)} others"
-            lines.append(f"{start}; {count} cannot be told from it: {listed(others)}.")
+            count = "one other is" if len(others) == 1 else f"{len(others)} others are"
+            lines.append(f"{start}; {count} not significantly worse: {listed(others)}.")
     if len(groups) == 2 and (line := _quickest(shown, groups[0] & groups[1])):
         lines.append(line)
     return lines
 
 
 def _quickest(shown: Shown, names: set[str]) -> str:
-    """The cheapest detector of a group; where there are unit tests, of those in it that fail the fewest."""
+    """The fastest detector of a group, or of those that fail the fewest unit tests if there are any."""
     timed = {name: ms for name, ms in shown.costs.items() if name in names and not math.isnan(ms)}
     if not timed or len(names) < 2:
         return ""
     passing, how = _fewest_failures(shown, timed)
     first = min(passing, key=lambda name: timed[name])
-    cost = f"{two_digits(timed[first])} ms an image"
+    cost = f"{two_digits(timed[first])} ms per image"
     if not how:
-        return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
+        return f"The fastest of the {len(names)} that are among the best by both is {first}: {cost}."
     start = f"Of the {len(names)} that are among the best by both"
     if len(passing) == 1:
-        return f"{start}, {first} alone {how.replace('pass', 'passes').replace('fail', 'fails')}: {cost}."
-    return f"{start}, {len(passing)} {how}; the quickest of these is {first}: {cost}."
+        return f"{start}, only {first} {how.replace('pass', 'passes').replace('fail', 'fails')}: {cost}."
+    return f"{start}, {len(passing)} {how}; the fastest of these is {first}: {cost}."
 
 
 def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str]:
-    """Detectors that fail the fewest unit tests, and in words how many that is; all, and no words, without tests."""
+    """Detectors that fail the fewest unit tests, with a description; all of them without unit tests."""
     column = next((column for column in shown.columns if column.is_count), None)
     failed = {} if column is None else dict(zip(shown.results.detectors, (c.sort for c in column.cells), strict=True))
     counted = [name for name in names if not math.isnan(failed.get(name, math.nan))]
@@ -69,7 +68,7 @@ def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str
 
 
 def coinciding(shown: Shown) -> list[str]:
-    """One line for each set of detectors that order all images alike, with the reason where it is known."""
+    """One line for each set of detectors that order all images alike, with the reason if it is known."""
     groups: dict[str, list[SameOrder]] = {}
     for pair in shown.same:
         groups.setdefault(pair.detector, []).append(pair)
@@ -78,25 +77,25 @@ def coinciding(shown: Shown) -> list[str]:
         names = [first, *(pair.other for pair in pairs)]
         least = min(pair.rank_correlation for pair in pairs)
         order = "the same order" if least == 1 else f"nearly the same order (rank correlation {_digits(least)})"
-        text = f"{listed(names)} put all {pairs[0].n} images into {order}"
+        text = f"{listed(names)} put all {pairs[0].n} images in {order}"
         lines.append(". ".join([text, *_reasons(shown, names)]) + ".")
     return lines
 
 
 def _reasons(shown: Shown, names: Sequence[str]) -> list[str]:
-    """What the classes of detectors declare of each other, as far as two of these names are of such classes."""
-    kinds = {name: own for name in names if (own := own_kind(shown.results, name)) is not None}
-    keys = {key: name for name, (key, _) in kinds.items()}
+    """Known reasons why some of these detectors order images alike."""
+    recorded = shown.results.run.overview
     return [
-        f"{name} and {keys[key]}: {reason}"
-        for name, (_, kind) in kinds.items()
-        for key, reason in kind.same_order_as.items()
-        if key in keys
+        f"{name} and {other}: {reason}"
+        for name in names
+        if name in recorded
+        for other, reason in recorded[name].same_order_as.items()
+        if other in names
     ]
 
 
 def listed(names: Sequence[str]) -> str:
-    """Names in a sentence, at most a few of them.
+    """Join names for a sentence, at most a few of them.
 
     Example:
         >>> listed(["a", "b", "c"]), listed([str(i) for i in range(20)])
@@ -108,7 +107,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _digits(correlation: float) -> str:
-    """A correlation below 1, with as many nines as it takes to show that it is.
+    """Format a correlation below 1 with enough digits to show that it is not 1.
 
     Example:
         >>> _digits(0.99999988), _digits(0.99994)

@@ -1,4 +1,4 @@
-"""The headline of a run: which columns there are, what stands in them, and which detector comes first."""
+"""The headline of a run: its columns, their values, and the order of detectors."""
 
 import math
 from collections.abc import Sequence
@@ -41,7 +41,7 @@ class Column:
     cells: list[Cell] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        """Look the metric up."""
+        """Look up the metric."""
         entry = entry_of(self.metric)
         self.better = "" if entry is None else entry.better
         self.is_count = entry is not None and entry.is_count
@@ -53,7 +53,7 @@ class Column:
 
     @property
     def explanation(self) -> str:
-        """What it is and which direction is better."""
+        """Description of the metric, with the better direction."""
         return f"{self.what}; {self.better} is better" if self.better else self.what
 
 
@@ -71,7 +71,7 @@ class Lookup:
 
 
 def headline_columns(results: Results) -> list[Column]:
-    """FPR and AUROC of every OOD set, failed unit tests, accepted shifted images, ID-AUROC: what the run has of it."""
+    """Columns for FPR and AUROC of every OOD set, failed unit tests, accepted shifted images and ID-AUROC."""
     lookup = Lookup(results)
     settings, tpr = results.settings, share_text(results.settings.tpr)
     wanted: list[Column] = []
@@ -92,7 +92,7 @@ def headline_columns(results: Results) -> list[Column]:
             what = "accepted images of known classes under input shift"
             wanted.append(Column("accepted %", name, settings.accepted_name, what))
         elif info.role is Role.ID:
-            wanted.append(Column("ID-AUROC %", name, "id_auroc", "correct against wrong predictions"))
+            wanted.append(Column("ID-AUROC %", name, "id_auroc", "correct versus wrong predictions"))
     order = {Role.OOD: 0, Role.POOL: 1, Role.UNIT_TEST: 2, Role.SHIFT: 3, Role.ID: 4}
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
     for column in wanted:
@@ -127,7 +127,7 @@ def _headline_cell(column: Column, row: Any) -> Cell:
 
 
 def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
-    """Detectors by the mean of their FPR over the OOD sets, the best first; undefined ones last."""
+    """Sort detectors by their mean FPR over the OOD sets, the best first; undefined values last."""
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
 
     def rank(index: int) -> tuple[bool, float, int]:
@@ -139,15 +139,15 @@ def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
 
 
 def scored_images(results: Results, dataset: str) -> int:
-    """Number of images behind the values of a data set: of a pool the test images."""
+    """Number of images that the values of a data set are computed from; test images of a pool."""
     pool = results.run.pools.get(dataset)
     return pool.test if pool else results.run.counts.get(dataset, 0)
 
 
 def partial_text(results: Results) -> str:
-    """Which data sets were not read whole (tried out, or with skipped images); empty if all were.
+    """Describe data sets that were read in part (dry run, or skipped images); empty if there are none.
 
-    Of training images a sample is scored, for the thresholds that rest on them; how many were read counts here.
+    For training images, the number of read images counts, since only a sample is scored.
     """
     counts, read = results.run.counts, results.run.data.train_images
     scored: list[str] = []
@@ -157,17 +157,17 @@ def partial_text(results: Results) -> str:
         number = read if is_train else counts.get(info.name, 0)
         if None not in (number, info.num_samples) and number != info.num_samples:
             (trained if is_train else scored).append(f"{info.name} {number} of {info.num_samples}")
-    lines = {"Not all images were scored": scored, "Fits and thresholds rest on a part of the training images": trained}
+    lines = {"Not all images were scored": scored, "Fits and thresholds use part of the training images": trained}
     return " ".join(f"{line}: {', '.join(parts)}." for line, parts in lines.items() if parts)
 
 
 def share_text(share: float) -> str:
-    """A share in percent, with at most four digits."""
+    """Format a share in percent, with at most four digits."""
     return f"{100 * share:.4g} %"
 
 
 def two_digits(value: float) -> str:
-    """A time with the two digits that are worth telling, never with an exponent above one.
+    """Format a time with two significant digits, without an exponent from 1 on.
 
     Example:
         >>> two_digits(0.000669), two_digits(12.3), two_digits(1234.5)
@@ -177,22 +177,22 @@ def two_digits(value: float) -> str:
 
 
 def percent_text(value: float) -> str:
-    """A value in percent with one digit; `undefined` for NaN."""
+    """Format a value in percent with one digit; `undefined` for NaN."""
     return "undefined" if math.isnan(value) else f"{100 * value:.1f} %"
 
 
 def interval_text(row: Any) -> str:
-    """The interval of a row in percent; empty if it has none."""
+    """Format the interval of a row in percent; empty if it has none."""
     if pd.isna(row.ci_low) or pd.isna(row.ci_high):
         return ""
     return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
 
 
 def fpr_text(detector: str, name: str, share: Estimate) -> str:
-    """What the FPR of a class is, in one line."""
+    """Describe the FPR of a class in one line."""
     return f"{detector}, {name}: FPR {percent_text(share.value)} {interval_text(share)}, n = {share.n}"
 
 
 def counts_text(row: Any) -> str:
-    """The number of images behind a row."""
+    """Describe the number of images of a row."""
     return f"{row.n_id} ID" + (f", {row.n_ood} others" if row.n_ood else "")

@@ -1,7 +1,8 @@
-"""The HTML page: one file, no network, for any results."""
+"""The HTML page: one file without other files or a network, for results of any kind."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,61 +11,116 @@ from markupsafe import Markup
 
 from oodlit.base.atomic import write_files
 from oodlit.errors import InvalidArgumentError
-from oodlit.report.sections import OF_ALL_RUNS, SEVERAL
+from oodlit.objects.results import ObjectResults
+from oodlit.report.box_view import box_title, box_view
+from oodlit.report.section import Section
+from oodlit.report.sections import boxes, images
 from oodlit.report.several import Several, titles
+from oodlit.report.several_boxes import SeveralBoxes
 from oodlit.report.templates import TEMPLATES
-from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
 from oodlit.report.view import view
 from oodlit.results import Results
+from oodlit.results.files.storage import kind_of
 from oodlit.results.names import safe
+from oodlit.results.plots.select import model_name
+
+AnyRun = Results | ObjectResults
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """How the page shows results of one kind.
+
+    Args:
+        title: Title of a run; empty if unknown.
+        view: What the template needs of one run, from its title, results, folder and a prefix for CSS classes.
+        several: What the sections that compare runs look at.
+        comparing: These sections, before the runs.
+        of_all: Sections of all runs together, after them.
+    """
+
+    title: Callable[[Any], str]
+    view: Callable[[str, Any, Path | None, str], dict[str, Any]]
+    several: type[Several]
+    comparing: tuple[Callable[[Several], Iterable[Section]], ...]
+    of_all: tuple[Callable[[Mapping[str, Any]], Iterable[Section]], ...] = ()
+
+
+_IMAGES = _Kind(model_name, view, Several, images.SEVERAL, images.OF_ALL_RUNS)
+_BOXES = _Kind(box_title, box_view, SeveralBoxes, boxes.SEVERAL)
+
+
+def _kind(results: Mapping[str, AnyRun]) -> _Kind:
+    """The kind of the runs.
+
+    Raises:
+        InvalidArgumentError: There is no run, or runs are of different kinds.
+    """
+    if not results:
+        raise InvalidArgumentError("report: no results given; pass at least one run")
+    of_boxes = [name for name, result in results.items() if isinstance(result, ObjectResults)]
+    if 0 < len(of_boxes) < len(results):
+        other = next(name for name in results if name not in of_boxes)
+        raise InvalidArgumentError(
+            f"report: {of_boxes[0]!r} has results of boxes and {other!r} of images; make a page for each kind"
+        )
+    return _BOXES if of_boxes else _IMAGES
+
+
+def load_results(directory: str | os.PathLike[str]) -> AnyRun:
+    """Load saved results of images or of boxes.
+
+    Raises:
+        DataError: A file is missing, unreadable, or does not belong to the others.
+    """
+    return ObjectResults.load(directory) if kind_of(directory) == "objects" else Results.load(directory)
 
 
 def render(
-    results: Mapping[str, Results],
+    results: Mapping[str, AnyRun],
     *,
     folders: Mapping[str, Path] | None = None,
     pages: Mapping[str, str] | None = None,
 ) -> str:
-    """The page as text.
+    """Render the page.
 
     Args:
-        results: Runs by title. Several are compared first, and then shown one below the other.
-        folders: Where each run's results lie; thumbnails are read from there. None (default) = no thumbnails.
-        pages: Addresses of pages of their own by title; the runs are then linked and not shown. None (default) = all
-            are on this page.
+        results: Runs by name. Several runs are compared first, and then shown one after the other.
+        folders: Folder of the results of each run, with thumbnails. None (default) = no thumbnails.
+        pages: Addresses of separate pages by name; the runs are then linked instead of shown. None (default) = show all
+            runs on this page.
 
     Returns:
-        HTML; every name is escaped.
+        HTML; names are escaped.
 
     Raises:
-        InvalidArgumentError: There is no run.
+        InvalidArgumentError: There is no run, or runs are of different kinds.
     """
-    if not results:
-        raise InvalidArgumentError("report: no results are given; pass at least one run")
-    names = titles(results)
-    runs, css = [], []
-    for index, (name, result) in enumerate(results.items() if pages is None else ()):
-        folder = (folders or {}).get(name)
-        thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(result)), f"t{index}-")
-        runs.append(view(names[name], result, thumbnails))
-        css.append(thumbnails.css())
-    several = _several({names[name]: result for name, result in results.items()}, names, pages)
+    kind = _kind(results)
+    names = titles(results, kind.title)
+    runs = [
+        kind.view(names[name], result, (folders or {}).get(name), f"t{index}-")
+        for index, (name, result) in enumerate(results.items() if pages is None else ())
+    ]
+    several = _several(kind, {names[name]: result for name, result in results.items()}, names, pages)
     return TEMPLATES.get_template("page.html").render(
         title=f"{several['title'] if several else runs[0]['title']} - oodlit report",
         several=several,
         runs=runs,
-        of_all=[section for sections in OF_ALL_RUNS for section in sections(results)],
-        thumbnails_css=Markup("\n".join(css)),
+        of_all=[section for sections in kind.of_all for section in sections(results)],
+        thumbnails_css=Markup("\n".join(run["css"] for run in runs)),
     )
 
 
-def _several(runs: Mapping[str, Results], names: Mapping[str, str], pages: Mapping[str, str] | None) -> dict[str, Any]:
-    """What the template needs of the comparison; nothing of a single run."""
+def _several(
+    kind: _Kind, runs: Mapping[str, AnyRun], names: Mapping[str, str], pages: Mapping[str, str] | None
+) -> dict[str, Any]:
+    """Content of the comparison; empty for a single run."""
     if len(runs) < 2:
         return {}
     links = {names[name]: quote(page) for name, page in pages.items()} if pages is not None else {}
     anchors = {title: f"#r{index}-top" for index, title in enumerate(runs)}
-    several = Several(runs, links or anchors)
+    several = kind.several(runs, links or anchors)
     return {
         "title": f"{len(runs)} runs compared",
         "subtitle": f"{', '.join(list(runs)[:6])}{' and others' if len(runs) > 6 else ''};"
@@ -72,32 +128,32 @@ def _several(runs: Mapping[str, Results], names: Mapping[str, str], pages: Mappi
         "alerts": several.alerts,
         "remarks": several.remarks,
         "links": several.links,
-        "sections": [section for sections in SEVERAL for section in sections(several)],
+        "sections": [section for sections in kind.comparing for section in sections(several)],
     }
 
 
 def write_report(
-    results: Results | Mapping[str, Results],
+    results: AnyRun | Mapping[str, AnyRun],
     path: str | os.PathLike[str],
     *,
     folders: Mapping[str, Path] | None = None,
 ) -> Path:
-    """Write the page: the old file or the new one, never half of either.
+    """Write the page atomically.
 
-    Several runs have a page of their own each, beside the one that compares them: `report-A.html` for run A beside
-    `report.html`. Where one of the pages cannot be made, none is written.
+    Several runs also have separate pages beside the one that compares them: `report-A.html` for run A beside
+    `report.html`. If one of the pages cannot be made, none is written.
 
     Args:
-        results: One run, or several by title.
-        path: File to write; its folder is made if need be. For one run without `folders`, thumbnails are looked for
-            beside it.
-        folders: Where each run's results lie.
+        results: One run, or several by name.
+        path: File to write; its folder is created if needed. For one run without `folders`, thumbnails are read from
+            this folder.
+        folders: Folder of the results of each run.
 
     Returns:
         The path.
     """
     target = Path(path)
-    if isinstance(results, Results):
+    if isinstance(results, Results | ObjectResults):
         name = target.resolve().parent.name
         results, folders = {name: results}, {name: target.resolve().parent}
     pages = page_names(target.stem, results) if len(results) > 1 else {}
@@ -108,8 +164,22 @@ def write_report(
     return target
 
 
+def write_object_report(
+    results: ObjectResults, path: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None
+) -> Path:
+    """Write the page of results of boxes; see `write_report`.
+
+    Args:
+        results: A run.
+        path: File to write; its folder is created if needed.
+        folder: Folder of the pictures of the run; None (default) = the folder of the page.
+    """
+    place = Path(path).resolve().parent if folder is None else Path(folder)
+    return write_report({place.name: results}, path, folders={place.name: place})
+
+
 def page_names(stem: str, names: Iterable[str]) -> dict[str, str]:
-    """Names of the files of single runs beside the page that compares them; all distinct, in upper and lower case too.
+    """Choose names for the pages of single runs; they are distinct, even if upper and lower case are equal.
 
     Example:
         >>> page_names("report", ["resnet50", "a/b", "a b"])

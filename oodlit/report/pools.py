@@ -1,4 +1,4 @@
-"""Pools on the page: the severity curve, where it stands among published ones, and the hardest classes."""
+"""Pools on the page: severity curves, their rank among published ones, and the hardest classes."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -21,22 +21,22 @@ from oodlit.results.views.pools import severities
 from oodlit.roles import Role
 
 MAX_LINES = 6
-"""Lines that are told apart; the page has as many colours, `--s0` to `--s5`. Others are grey."""
+"""Maximum number of colored lines, with the colors `--s0` to `--s5` of the page; others are gray."""
 HARDEST = 12
 MIN_MODELS = 3
-"""Fewer models have no correlation worth the name."""
+"""Minimum number of models for a meaningful correlation."""
 
 
 def pool_view(
     results: Results, info: DatasetInfo, detectors: Sequence[str], shot: Callable[[str], str]
 ) -> dict[str, Any]:
-    """What the page shows of one pool.
+    """Content of the section of one pool.
 
     Args:
         results: A run.
         info: The pool.
         detectors: Detectors in the order of the page.
-        shot: CSS classes of the picture with a key; empty = there is none.
+        shot: Returns the CSS classes of the picture with a key; empty = there is none.
     """
     table = results.levels(info.name)
     curves = {name: rows["auroc"].astype(float).tolist() for name, rows in table.groupby("detector", sort=False)}
@@ -46,8 +46,8 @@ def pool_view(
     colours = _colours(results, chart.lines)
     return {
         "name": info.name,
-        "detail": f"{facts.classes} classes, {facts.estimation} images that tell their severity and"
-        f" {facts.test} test images ({info.split}); {info.id_classes} classes a level",
+        "detail": f"{facts.classes} classes, {facts.estimation} images that estimate their severity and"
+        f" {facts.test} test images ({info.split}); {info.id_classes} classes per level",
         "levels": list(dict.fromkeys(table["level"])),
         "svg": level_curves(chart, colours),
         "legend": [{"name": label.strip(), "colour": colour} for label, colour in colours.items()],
@@ -60,14 +60,14 @@ def pool_view(
 
 
 def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit: int = HARDEST) -> pd.DataFrame:
-    """The hardest classes of a pool, the hardest first, each with its test image of the highest score.
+    """Return the hardest classes of a pool, the hardest first, each with its test image of the highest score.
 
     Returns:
-        Columns of `Results.severities`, with `key` and `prediction` of the image. Empty where levels are undefined.
+        Columns of `Results.severities`, with `key` and `prediction` of the image. Empty if levels are undefined.
     """
     try:
         rows = severities(results, info.name, detector).iloc[::-1].head(limit)
-    except InvalidArgumentError:  # the table and `undefined` tell why
+    except InvalidArgumentError:  # the table and `undefined` state why
         return pd.DataFrame()
     places = {info.class_names.index(name): name for name in rows["ood_class"]}
     own = results.scores[(results.scores["dataset"] == info.name) & results.scores["group"].isin(list(places))]
@@ -76,7 +76,7 @@ def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit
 
 
 def _colours(results: Results, lines: Sequence[Line]) -> dict[str, str]:
-    """Which lines have a colour: two that have published curves, and the best ones of those that differ."""
+    """Choose colors for lines: for two detectors with published curves, and for the best of the others that differ."""
     curves: dict[tuple[float, ...], str] = {}
     for line in lines:
         curves.setdefault(line.y, line.label)
@@ -103,7 +103,7 @@ def _cell(name: str, value: float, low: float = math.nan, high: float = math.nan
 
 
 def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float]]) -> list[str]:
-    """Where the run stands among the published models, a line per detector that has published curves."""
+    """Rank the run among the published models, one line per detector with published curves."""
     if not comparable(info):
         return []
     lines = []
@@ -114,7 +114,7 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
         found = rank_curve(levels, kappa)
         first, middle, last = found.below[0], found.below[LEVELS // 2], found.below[-1]
         lines.append(
-            f"{name}: above {found.mean_below} of {found.published} published curves ({kappa}) by the mean over levels,"
+            f"{name}: above {found.mean_below} of {found.published} published curves ({kappa}) by the mean over levels;"
             f" {first} at s0, {middle} at s{LEVELS // 2}, {last} at s{LEVELS - 1}."
         )
     return lines
@@ -138,10 +138,9 @@ def _hardest(results: Results, info: DatasetInfo, detector: str, shot: Callable[
 
 
 def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
-    """By pool that three runs or more have: does their order stay from level to level, for every common detector?
+    """Correlate the order of runs between levels, for every pool of at least three runs and every common detector.
 
-    Two runs are not ranked: each correlation would be 1 or -1. Where the pools differ, the reason stands in place of
-    the numbers.
+    With two runs, each correlation would be 1 or -1. If pools differ, the reason replaces the numbers.
     """
     views = []
     names = dict.fromkeys(info.name for one in runs.values() for info in one.datasets if info.role is Role.POOL)

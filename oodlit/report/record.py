@@ -1,56 +1,62 @@
-"""The record of a run on the page: data, detectors, remarks, versions."""
+"""The record of a run on the page: detectors, remarks, versions."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import structs
-
-from oodlit.detectors import Detector, Overview, Reference
-from oodlit.detectors import detectors as known_detectors
-from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
-from oodlit.results import Results
-from oodlit.results.names import MODEL
+from oodlit.base.json_files import to_json
+from oodlit.report.headline import share_text
+from oodlit.results.any_results import AnyResults
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
-    "config", "time", "format",
+    "config", "time", "format", "kind", "id_quality", "ms_per_box", "part_checksums",
 }  # fmt: skip
-"""Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
+"""Entries of run.json that the page shows elsewhere; all others are listed under "Run"."""
 
 
-def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
-    """One row per data set: role, images, classes, accuracy, skipped samples."""
-    skipped = Counter(image.key.partition("/")[0] for image in results.run.skipped)
-    rows = []
-    for info in results.datasets:
-        accuracy = lookup(MODEL, info.name, "accuracy")
-        text = "" if accuracy is None else f"{percent_text(accuracy.value)} {interval_text(accuracy)}"
-        rows.append(
-            {
-                "name": info.name,
-                "role": str(info.role),
-                "images": results.run.counts.get(info.name, 0),
-                "classes": len(info.class_names) or "",
-                "accuracy": text,
-                "skipped": skipped.get(info.name, "") or "",
-            }
-        )
-    return rows
+def record_content(
+    results: AnyResults,
+    detectors: Sequence[str],
+    data: Mapping[str, Any],
+    ms: Mapping[str, float],
+    lists: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
+    """Content of the template `measured.html`.
+
+    Args:
+        results: A run.
+        detectors: Names in the order of the page.
+        data: The table of data sets: names of columns as `counts` and `texts`, and `rows`.
+        ms: Milliseconds per image or box by detector.
+        lists: Further lists, each with `name` and `entries` of names and texts.
+    """
+    not_applicable = sorted(results.run.not_applicable.items())
+    more = [{"name": "Not applicable", "entries": not_applicable}] if not_applicable else []
+    return {
+        "lists": [*more, *lists],
+        "data": data,
+        "catalogue": [_catalogue_row(results, name, ms) for name in detectors],
+        "remarks": _remarks(results),
+        "about": _about(results),
+        "raw": to_json(results.run.entries()),
+    }
 
 
-def catalogue_row(results: Results, name: str) -> dict[str, Any]:
-    """Settings, needs, cost, threshold and paper of one detector."""
-    config = results.run.detector_settings.get(name)
-    paper = results.run.references.get(name) or _own_paper(results, name)
+def _catalogue_row(results: AnyResults, name: str, ms: Mapping[str, float]) -> dict[str, Any]:
+    """Settings, needs, cost, threshold and paper of one detector, as far as the run recorded them."""
+    config, paper = results.run.detector_settings.get(name), results.run.references.get(name)
+    overview = results.run.overview.get(name)
     threshold = results.threshold(name)
+    fit = "fitted" if overview and overview.is_fitted else "no fit"
     return {
         "name": name,
         "settings": _settings(config.init_args) if config else "",
-        **_overview(results, name),
-        "ms": _cost(results, name),
+        "needs": f"{overview.reads}, {fit}" if overview else "",
+        "cost": overview.cost if overview else "",
+        "tuned": overview.tuned if overview else "",
+        "ms": f"{ms[name]:.3g}" if name in ms else "",
         "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
         "source": f"{paper.authors}, {paper.title}, {paper.venue}, {paper.year}" if paper else "",
         "url": paper.url if paper and paper.url.startswith(("https://", "http://")) else "",
@@ -58,25 +64,8 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     }
 
 
-def own_kind(results: Results, name: str) -> tuple[str, type[Detector]] | None:
-    """Key and class of a detector, if it is one of ours: by its class path, or by its name in older results."""
-    config = results.run.detector_settings.get(name)
-    package, _, kind_name = (config.class_path if config else name).partition("[")[0].rpartition(".")
-    for key, kind in known_detectors().items():
-        is_path = f"{package}.".startswith("oodlit.detectors.") and kind_name == kind.__name__
-        if is_path or (package, kind_name) == ("", key):
-            return key, kind
-    return None
-
-
-def _own_paper(results: Results, name: str) -> Reference | None:
-    """The paper of a detector of ours, for results that do not hold it themselves."""
-    own = own_kind(results, name)
-    return own[1].reference if own else None
-
-
 def _settings(arguments: Mapping[str, Any]) -> str:
-    """Constructor arguments in one line, those of nested detectors included."""
+    """Format constructor arguments in one line, including those of nested detectors."""
     parts = []
     for name, value in arguments.items():
         if isinstance(value, Mapping) and "class_path" in value:
@@ -88,23 +77,8 @@ def _settings(arguments: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _overview(results: Results, name: str) -> dict[str, str]:
-    """What it reads and costs and whose settings it has, in the words of `oodlit list`; empty in older results."""
-    recorded = results.run.overview.get(name)
-    if recorded is None:
-        return {"needs": "", "cost": "", "tuned": ""}
-    about = Overview(*structs.astuple(recorded))
-    return {"needs": about.group, "cost": about.cost, "tuned": about.tuned}
-
-
-def _cost(results: Results, name: str) -> str:
-    """Milliseconds an image, without the pass of the network that all detectors share."""
-    cost = results.run.ms_per_image.get(name)
-    return "" if cost is None else f"{cost:.3g}"
-
-
-def remarks(results: Results) -> list[dict[str, Any]]:
-    """Warnings, notes, undefined values and skipped images, as far as there are any."""
+def _remarks(results: AnyResults) -> list[dict[str, Any]]:
+    """Lists of warnings, notes, undefined values and skipped images that are not empty."""
     undefined = [
         f"{e.metric} of {e.detector} on {'/'.join(filter(None, (e.dataset, e.ood_class)))}: {e.reason}"
         for e in results.run.undefined
@@ -112,10 +86,10 @@ def remarks(results: Results) -> list[dict[str, Any]]:
     fit_notes = results.run.fit_notes
     noted = tuple(line for lines in fit_notes.values() for line in lines)
     groups = {
-        # Detectors also log their notes, which makes warnings of them; they have a heading of their own.
+        # Detectors log their notes as warnings, too; notes have a separate heading.
         "Warnings": [w for w in results.run.warnings or () if not (noted and w.endswith(noted))],
         "Notes of the fit": [f"{name}: {line}" for name, lines in fit_notes.items() for line in lines],
-        "Not computed": results.run.notes,
+        "Notes": results.run.notes,
         "Undefined values": undefined,
         "Skipped images": [f"{image.key}: {image.reason}" for image in results.run.skipped],
     }
@@ -127,8 +101,8 @@ def _at_most(lines: Sequence[str], limit: int) -> list[str]:
     return [*lines[:limit], f"and {more} more, see run.json"] if more > 0 else list(lines)
 
 
-def about(results: Results) -> list[tuple[str, str]]:
-    """Settings of the evaluation and what else the run recorded, one line each."""
+def _about(results: AnyResults) -> list[tuple[str, str]]:
+    """Settings of the evaluation and further entries of the record, one line each."""
     settings = results.settings
     lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
@@ -141,8 +115,8 @@ def about(results: Results) -> list[tuple[str, str]]:
 
 def _line(value: Any) -> str:
     if isinstance(value, Mapping):
-        told = {k: v for k, v in value.items() if not isinstance(v, Mapping | list) and v not in (None, "")}
-        return ", ".join(f"{k} {_line(v)}" for k, v in told.items())
+        shown = {k: v for k, v in value.items() if not isinstance(v, Mapping | list) and v not in (None, "")}
+        return ", ".join(f"{k} {_line(v)}" for k, v in shown.items())
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

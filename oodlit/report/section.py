@@ -1,4 +1,4 @@
-"""A section of the page: one file in `sections`, one template of the same name in `html`, one line in `SECTIONS`."""
+"""A section of the page: a file in `sections`, a template of the same name in `html`, and a line in `SECTIONS`."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,12 +24,12 @@ class Section:
     """One part of the page.
 
     Args:
-        key: Last part of its anchor, unique within a run; links to it stay valid from run to run.
-        title: Its heading.
-        entry: What the list of contents calls it.
-        template: A file of `html`; it finds `content` as `own`, the anchor as `here`, and what all sections of a run
-            write as `shared`.
-        content: What the template shows, as plain values.
+        key: Last part of the anchor, unique within a run and the same for all runs.
+        title: Heading.
+        entry: Title in the table of contents.
+        template: A file of `html` with the variables `own` for the content, `here` for the anchor, and `shared` for
+            words of all sections of a run.
+        content: Plain values for the template.
     """
 
     key: str
@@ -41,11 +41,11 @@ class Section:
 
 @dataclass(frozen=True)
 class Shown:
-    """What the sections of one run look at.
+    """The run that sections show, with values that several sections need.
 
     Args:
         results: The run.
-        thumbnails: Its pictures.
+        thumbnails: Pictures of the run.
     """
 
     results: Results
@@ -72,12 +72,12 @@ class Shown:
         return id_dataset(self.results.datasets)
 
     def group(self, metric: str, *datasets: str) -> pd.DataFrame | None:
-        """The detectors that cannot be told apart from the best; None where the metric is not compared over images."""
+        """Compare all detectors with the best one; None if the metric is not compared over images."""
         if metric.removeprefix(MEAN) not in (self.results.settings.fpr_name, "auroc", "id_auroc"):
             return None
         try:
             return self.results.group_of_best(datasets, metric)
-        except InvalidArgumentError:  # a pool, or no image of one kind: the table says so
+        except InvalidArgumentError:  # a pool, or no image of one kind, which the table shows
             return None
 
     @cached_property
@@ -88,17 +88,17 @@ class Shown:
 
     @cached_property
     def same(self) -> list[SameOrder]:
-        """Detectors that coincide with another one."""
+        """Pairs of detectors that order images alike."""
         return same_order(self.results)
 
     @cached_property
     def costs(self) -> dict[str, float]:
-        """Milliseconds an image by detector, without the pass of the network that all share; NaN = not measured."""
+        """Milliseconds per image by detector, without the shared forward pass; NaN = not measured."""
         return self._measured(self.results.run.ms_per_image)
 
     @cached_property
     def fit_seconds(self) -> dict[str, float]:
-        """Seconds of the fit by detector, without what all detectors share; NaN = not measured, or no fit."""
+        """Seconds of the fit by detector, without shared parts; NaN = not measured, or no fit."""
         return self._measured(self.results.run.time.fit)
 
     def _measured(self, recorded: Mapping[str, float]) -> dict[str, float]:
@@ -110,7 +110,7 @@ class Shown:
 
     @cached_property
     def words(self) -> dict[str, Any]:
-        """What all sections write: `shared` in the templates."""
+        """Words of all sections: `shared` in the templates."""
         settings, names = self.results.settings, self.detectors
         return {
             "detectors": names,
@@ -121,5 +121,5 @@ class Shown:
 
 
 def tall(names: Sequence[str]) -> int:
-    """Height in pixels of headings that are written upwards."""
+    """Height of vertical headings in pixels."""
     return min(190, 16 + 7 * max(map(len, names), default=0))

@@ -1,28 +1,29 @@
-"""What the sections that compare several runs look at."""
+"""The runs that sections compare."""
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from oodlit.metrics.entry import Entry
 from oodlit.report.headline import share_text
-from oodlit.results import Results, RunColumn, run_columns
+from oodlit.results import RunColumn, run_columns
+from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.several import values_of_column
-from oodlit.results.glossary import MEAN
-from oodlit.results.names import distinct
-from oodlit.results.plots.select import model_name
+from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.names import MODEL, distinct
+
+R = TypeVar("R", bound=AnyResults)
 
 
-def titles(results: Mapping[str, Results]) -> dict[str, str]:
-    """What the page calls each run: the name of its network, with that of the run where several have one name.
-
-    Titles are distinct, whatever the names are.
-    """
-    names = {name: model_name(result) or name for name, result in results.items()}
+def titles(results: Mapping[str, R], title_of: Callable[[R], str]) -> dict[str, str]:
+    """Titles of the runs: their networks, with the names of the runs if several have the same. They are distinct."""
+    names = {name: title_of(result) or name for name, result in results.items()}
     shared = Counter(names.values())
     found = (title if shared[title] == 1 else f"{title} ({name})" for name, title in names.items())
     return dict(zip(names, distinct(found), strict=True))
@@ -32,8 +33,8 @@ Place = tuple[str, str, str]
 """Detector, data set, metric."""
 
 
-def of_sets(results: Results) -> dict[Place, Any]:
-    """Rows of the table that are of whole sets."""
+def of_sets(results: AnyResults) -> dict[Place, Any]:
+    """Rows of the table for complete data sets, without their classes."""
     rows = results.table[results.table["ood_class"] == ""]
     return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
 
@@ -44,33 +45,53 @@ class Several:
 
     Args:
         runs: Results by title.
-        links: Where the details of a run are, by title.
+        links: Links to the details of a run, by title.
     """
 
-    runs: Mapping[str, Results]
+    runs: Mapping[str, Any]
     links: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def columns(self) -> list[RunColumn]:
-        """Headline values, with the reason where they cannot be compared."""
+        """Headline values, with the reason if they cannot be compared."""
         return run_columns(self.runs)
 
     @property
     def like(self) -> list[RunColumn]:
-        """Those that can be compared."""
+        """Columns that can be compared."""
         return [column for column in self.columns if not column.reason]
 
     def values(self, column: RunColumn) -> pd.DataFrame:
-        """Values of a column that can be compared: one row per run, one column per detector."""
+        """Values of a comparable column: one row per run, one column per detector."""
         return values_of_column(self.runs, column)
 
     @property
     def detectors(self) -> list[str]:
-        """All detectors, in the order in which the runs name them."""
+        """All detectors, in the order of the runs."""
         return list(dict.fromkeys(name for results in self.runs.values() for name in results.detectors))
 
+    def entry(self, column: RunColumn) -> Entry:
+        """The metric of a column."""
+        entry = entry_of(column.metric)
+        assert entry is not None  # columns are of known metrics
+        return entry
+
+    def place(self, column: RunColumn) -> int:
+        """Position of the metric: FPR of all sets first, then AUROC, then metrics of other sets."""
+        metric = column.metric.removeprefix(MEAN)
+        return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric) + 1
+
+    quality = "accuracy"
+    """The metric by which networks are compared: one of the table, on the ID set."""
+
+    def quality_of(self, title: str) -> float:
+        """The quality of the network of a run; NaN if unknown."""
+        results = self.runs[title]
+        row = of_sets(results).get((MODEL, results.id_dataset.name, self.quality))
+        return math.nan if row is None else float(row.value)
+
     def label(self, column: RunColumn) -> str:
-        """A column in the words of the headline."""
+        """Title of a column, as in the headline."""
         metric = column.metric.removeprefix(MEAN)
         mean = "mean " if metric != column.metric else ""
         fpr = f"FPR@{share_text(next(iter(self.runs.values())).settings.tpr)}"
@@ -79,7 +100,7 @@ class Several:
 
     @property
     def alerts(self) -> list[str]:
-        """What was left out, and why, once for all columns of one reason."""
+        """Columns that cannot be compared, grouped by reason."""
         lines: dict[str, list[str]] = {}
         for column in self.columns:
             if column.reason:
@@ -88,17 +109,17 @@ class Several:
 
     @property
     def remarks(self) -> list[str]:
-        """Detectors that are not the same in all runs: missing, or with other settings."""
+        """Detectors that differ between runs: missing, or with other settings."""
         lines = []
         for name in self.detectors:
             having = [title for title, results in self.runs.items() if name in results.detectors]
             forms = {json.dumps(_settings(self.runs[title], name), sort_keys=True, default=str) for title in having}
             if len(having) < len(self.runs):
-                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs, and takes no part in mean ranks")
+                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs and does not count in mean ranks")
             if len(forms) > 1:
-                lines.append(f"{name} has other settings from run to run")
+                lines.append(f"{name} has different settings in different runs")
         return lines
 
 
-def _settings(results: Results, detector: str) -> Any:
+def _settings(results: AnyResults, detector: str) -> Any:
     return results.run.detector_settings.get(detector)

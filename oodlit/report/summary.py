@@ -1,4 +1,4 @@
-"""The headline of a result for a terminal."""
+"""The headline of a run for a terminal."""
 
 import math
 
@@ -11,13 +11,13 @@ from oodlit.roles import UNKNOWN_CLASSES
 
 
 def summary_table(results: Results) -> Table:
-    """Detectors against FPR and AUROC of every OOD set and failed unit tests, the best detector first.
+    """Make a table of detectors with FPR and AUROC of every OOD set and failed unit tests, the best detector first.
 
     Args:
         results: A run.
 
     Returns:
-        A rich table; names are shown as they are, never read as markup. The number of images stands in every heading.
+        A rich table with the number of images in every heading; names are not interpreted as markup.
     """
     columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in UNKNOWN_CLASSES]
     table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))

@@ -1,4 +1,4 @@
-"""Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
+"""Charts as inline SVG with the colors of the page, light or dark."""
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -14,11 +14,11 @@ from oodlit.results.plots.labels import short
 
 
 def interval_bars(grid: Grid, detector: str) -> Markup:
-    """Horizontal bars from 0 to 100 %, one row per class, with intervals as whiskers.
+    """Draw horizontal bars from 0 to 100 %, one row per class, with intervals as whiskers.
 
     Args:
-        grid: Shares of classes, in the order shown, any number.
-        detector: The column to show.
+        grid: Shares of classes, in the order shown.
+        detector: Column of the grid.
 
     Returns:
         An `<svg>` element; names are escaped.
@@ -28,30 +28,30 @@ def interval_bars(grid: Grid, detector: str) -> Markup:
         {"name": short(name), "title": fpr_text(detector, name, row[column]), "share": row[column]}
         for name, row in zip(grid.classes, grid.cells, strict=True)
     ]
-    return _drawn("bars.svg", bars=bars)
+    return draw("bars.svg", bars=bars)
 
 
 def score_histogram(chart: Histogram) -> Markup:
-    """The ID set filled, the others as outlines, each with area 1, and the threshold.
+    """Draw a histogram: the ID set filled, the others as outlines, each with area 1, and the threshold.
 
-    The data set at position i of the chart has the colour `--s{i}` of the page; one without images is left out.
+    The data set at position i of the chart has the color `--s{i}` of the page; data sets without images are skipped.
 
     Returns:
         An `<svg>` element; names are escaped.
     """
     top = max((max(shares) for shares in chart.shares if shares), default=0.0) or 1.0
-    return _drawn("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
+    return draw("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
 
 
 def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
-    """ROC curves with dots: some in the page's colours, the others thin and grey, all to be chosen by name.
+    """Draw ROC curves with dots: some in the colors of the page, the others thin and gray, selectable by name.
 
-    The plane of the figure has 840 by 380 units, with square roots of FPR and 1 - TPR; points that lie within a third
-    of a unit of the line through their neighbours are left out.
+    The figure has 840 by 380 units, with square roots of FPR and 1 - TPR; points within a third of a unit of the line
+    through their neighbors are dropped.
 
     Args:
         chart: Shares of OOD images accepted (x) and ID images accepted (y).
-        colours: Number of the colour, 0 to 5, by place of a line.
+        colours: Number of the color, 0 to 5, by position of the line.
 
     Returns:
         An `<svg>` element; names are escaped.
@@ -62,8 +62,8 @@ def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
         points = [f"{x:.1f} {y:.1f}" for x, y in drawn[simplified(drawn, 1 / 3)]]
         dots = [(f"{x:.1f}", f"{y:.1f}") for x, y in _on_plane(*np.array(line.dots).reshape(-1, 2).T)]
         lines.append({"label": line.label, "points": points, "dots": dots, "colour": colours.get(place, -1)})
-    lines.sort(key=lambda line: line["colour"] >= 0)  # those in colour on top
-    return _drawn("roc.svg", chart=chart, lines=lines)
+    lines.sort(key=lambda line: line["colour"] >= 0)  # colored ones on top
+    return draw("roc.svg", chart=chart, lines=lines)
 
 
 def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
@@ -71,11 +71,11 @@ def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
 
 
 def simplified(points: np.ndarray, tolerance: float) -> list[int]:
-    """Which points of a line to keep, so that it moves by no more than a tolerance.
+    """Select points of a line so that it moves by at most a tolerance.
 
     Args:
-        points: Places of the points, shape (n, 2).
-        tolerance: Largest distance of a point that is left out from the line that is left.
+        points: Coordinates, shape (n, 2).
+        tolerance: Largest distance of a dropped point from the remaining line.
 
     Example:
         >>> simplified(np.array([[0.0, 0.0], [1.0, 0.01], [2.0, 0.0], [2.0, 5.0]]), 0.1)
@@ -100,13 +100,13 @@ def simplified(points: np.ndarray, tolerance: float) -> list[int]:
 
 
 def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *, x_label: str, y_label: str) -> Markup:
-    """Points in 0..1, on axes that hold them with room around.
+    """Draw points in 0..1, on axes around them.
 
     Args:
         points: x and y by name.
-        named: Points whose names are written beside them; others say them under the pointer.
-        x_label: Of the axis below.
-        y_label: Of the values upwards.
+        named: Points with a visible name; others show it under the pointer.
+        x_label: Label of the horizontal axis.
+        y_label: Label of the vertical axis.
 
     Returns:
         An `<svg>` element; names are escaped.
@@ -120,15 +120,15 @@ def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *
             "x": round(x_at(x), 1),
             "y": round(y_at(y), 1),
             "side": 1 if x_at(x) < 600 else -1,
-            "lift": 16 if index % 2 else -6,  # neighbours, one above and one below
+            "lift": 16 if index % 2 else -6,  # alternately above and below
         }
         for index, (name, (x, y)) in enumerate(sorted(points.items(), key=lambda item: (item[0] in named, item[1])))
     ]
-    return _drawn("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
+    return draw("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:
-    """Ticks in percent, at round numbers around the values, and where a value is."""
+    """Ticks in percent at round numbers around the values, and a function from values to positions."""
     step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if s == 0.2 or max(values) - min(values) <= 6 * s)
     low, high = math.floor(min(values) / step + 1e-9), math.ceil(max(values) / step - 1e-9)
     low, high = (low, high) if high > low else (low - 1, high + 1)
@@ -140,17 +140,18 @@ def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[
     return ticks, at
 
 
-def _drawn(template: str, **content: Any) -> Markup:
+def draw(template: str, **content: Any) -> Markup:
+    """Render a template of `html` as one line of SVG; values are escaped."""
     text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
     return Markup(text.replace("\n", " "))
 
 
 def level_curves(chart: Curves, colours: Mapping[str, str]) -> Markup:
-    """Curves over the levels of a pool: some in the page's colours, the others grey, bands behind them.
+    """Draw curves over the levels of a pool: some in the colors of the page, the others gray, with bands behind them.
 
     Args:
-        chart: Values in 0..1; its ticks are the levels.
-        colours: Names of the page's colours by label of a line.
+        chart: Values in 0..1; the ticks are the levels.
+        colours: Names of colors of the page by label of a line.
 
     Returns:
         An `<svg>` element; names are escaped.

@@ -1,4 +1,4 @@
-"""The templates of the page, HTML and SVG: every name is escaped, and a name that is missing is an error."""
+"""The HTML and SVG templates of the page: values are escaped, and missing values are errors."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""What the words on the page mean, as far as they stand on it."""
+"""The meaning of metrics that the page mentions."""
 
 import re
 from urllib.parse import unquote
@@ -8,7 +8,7 @@ from oodlit.results.glossary import meaning
 
 
 def readable(key: str) -> str:
-    """A key as the path that it stands for; as it is where that could not be shown.
+    """Decode a key to its path, or return it unchanged if the path is not printable.
 
     Example:
         >>> readable("near/nine/1658%2Epng"), readable("a/line%0Abreak")
@@ -19,7 +19,7 @@ def readable(key: str) -> str:
 
 
 def terms(results: Results) -> dict[str, str]:
-    """Metrics that are named where the page says what was not computed, or is undefined, with their meaning."""
+    """Metrics mentioned in notes and undefined values, with their meaning."""
     found: dict[str, str] = {}
     lines = list(results.run.notes)
     lines += [one.metric for one in results.run.undefined]

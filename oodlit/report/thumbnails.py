@@ -1,4 +1,4 @@
-"""Small pictures beside the results, so that the page can be made again from the folder alone."""
+"""Small pictures beside the results, so that the page can be made from the folder alone."""
 
 import base64
 import hashlib
@@ -17,11 +17,11 @@ from oodlit.results import Results
 from oodlit.roles import Role
 
 SIDE = 128
-"""Longest side of a thumbnail, in pixels; smaller images are kept as they are."""
+"""Longest side of a thumbnail, in pixels; smaller images keep their size."""
 
 
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
-    """Keys of all images that the page shows: accepted ones, one of every unit test, one of every hardest class."""
+    """Keys of all images on the page: accepted ones, and one of every unit test and of every hardest class."""
     keys = [key for name in results.detectors for key in results.accepted(name, limit=per_detector)[0]["key"]]
     for info in results.datasets:
         if info.role is Role.UNIT_TEST:
@@ -42,34 +42,44 @@ def save_thumbnails(
 ) -> None:
     """Write small copies of the images that the page shows to `folder/thumbnails`.
 
-    PNG where the image is small anyway, JPEG otherwise. Files are named by a hash of the key; `index.json`, written
-    last, maps keys to files.
+    Small images are stored as PNG, others as JPEG. Files are named by a hash of the key; `index.json`, written last,
+    maps keys to files.
 
     Args:
         results: A run.
-        folder: Where the results lie.
-        read_images: From keys to decoded images, such as `OODDataModule.read_images`.
-        per_detector: Number of accepted OOD images per detector, at most. Default 12.
+        folder: Folder of the results.
+        read_images: Returns decoded images by key, such as `OODDataModule.read_images`.
+        per_detector: Maximum number of accepted OOD images per detector. Default 12.
     """
+    store(folder, read_images(keys_to_show(results, per_detector=per_detector)), SIDE)
+
+
+def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
+    """Write copies of images, by key, to `folder/thumbnails`; larger ones are scaled to `side` pixels."""
     target = folder / "thumbnails"
     target.mkdir(parents=True, exist_ok=True)
     index = {}
-    for key, image in read_images(keys_to_show(results, per_detector=per_detector)).items():
-        data, suffix = _encode(image)
-        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16] + suffix
+    for key, image in images.items():
+        data, suffix = _encode(image, side)
+        name = hash_of(key)[:16] + suffix
         write_bytes(target / name, data)
         index[key] = name
     write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
 
 
+def hash_of(key: str) -> str:
+    """A hash of the key of an image."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def clear_thumbnails(folder: Path) -> None:
-    """Remove the thumbnails of an earlier run from `folder`, and nothing else."""
+    """Remove the thumbnails of an earlier run from `folder`."""
     target = folder / "thumbnails"
     index = target / "index.json"
     if not index.is_file():
         return
     names = _read(index).values()
-    index.unlink()  # first: an index never names a file that is gone
+    index.unlink()  # first, so that the index never names a missing file
     for name in names:
         (target / Path(name).name).unlink(missing_ok=True)
     if not any(target.iterdir()):
@@ -77,10 +87,10 @@ def clear_thumbnails(folder: Path) -> None:
 
 
 def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
-    """`data:` URLs by key, of those `keys` that have a thumbnail in `folder`.
+    """Return `data:` URLs by key, for those `keys` with a thumbnail in `folder`.
 
     Raises:
-        DataError: The index cannot be read, or names a file that is not there.
+        DataError: The index is not readable, or names a missing file.
     """
     path = None if folder is None else folder / "thumbnails" / "index.json"
     if path is None or not path.is_file():
@@ -91,10 +101,14 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
             continue
         file = path.parent / Path(name).name
         if not file.is_file():
-            raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; delete the folder to do without")
-        kind = "png" if file.suffix == ".png" else "jpeg"
-        found[key] = f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+            raise DataError(f"{path}: missing thumbnail {name!r} of {key!r}; delete the folder to skip pictures")
+        found[key] = data_url(file.read_bytes(), "png" if file.suffix == ".png" else "jpeg")
     return found
+
+
+def data_url(data: bytes, kind: str) -> str:
+    """An image as a `data:` URL; `kind` is "png" or "jpeg"."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -102,30 +116,36 @@ def _read(path: Path) -> dict[str, str]:
     try:
         return {str(key): str(name) for key, name in json.loads(path.read_bytes()).items()}
     except (ValueError, AttributeError) as error:
-        raise DataError(f"{path}: it cannot be read ({error}); delete the folder to do without pictures") from error
+        raise DataError(f"{path}: not readable ({error}); delete the folder to skip pictures") from error
 
 
-def _encode(image: Image.Image) -> tuple[bytes, str]:
+def _encode(image: Image.Image, side: int) -> tuple[bytes, str]:
     small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
-    flat = len(np.unique(np.asarray(small).reshape(-1, 3), axis=0)) <= 16  # unit tests: JPEG would blur them
+    flat = len(np.unique(np.asarray(small).reshape(-1, 3), axis=0)) <= 16  # unit tests, which JPEG would blur
     if max(small.size) <= 48 or flat:
         small.save(buffer, "PNG", optimize=True)
         return buffer.getvalue(), ".png"
-    small.save(buffer, "JPEG", quality=82)
-    return buffer.getvalue(), ".jpg"
+    return jpeg(small), ".jpg"
+
+
+def jpeg(image: Image.Image) -> bytes:
+    """An image as a JPEG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue()
 
 
 class ThumbnailStyles:
-    """Thumbnails by key, each stored once on the page as a CSS class, however often it is shown."""
+    """CSS classes of thumbnails by key, so that the page stores each picture once."""
 
     def __init__(self, urls: Mapping[str, str], prefix: str) -> None:
         self._urls = urls
         self._names = {key: f"{prefix}{index}" for index, key in enumerate(urls)}
 
     def css(self) -> str:
-        """One rule per image; base64 holds nothing that could leave the rule."""
+        """One rule per image; base64 has no characters that could end the rule."""
         return "\n".join(f".{self._names[key]} {{ background-image: url({url}) }}" for key, url in self._urls.items())
 
     def classes(self, key: str) -> str:

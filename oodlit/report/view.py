@@ -1,23 +1,25 @@
-"""What the HTML page shows, as plain values: every number is read from a `Results`, nothing is computed anew."""
+"""The content of the page for one run of images, as plain values from `Results`."""
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oodlit.report.headline import Column, Lookup, partial_text, percent_text
 from oodlit.report.section import Shown
-from oodlit.report.sections import SECTIONS
-from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.report.sections.images import SECTIONS
+from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 
-def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str, Any]:
-    """Everything that the template needs of one run."""
+def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict[str, Any]:
+    """Everything that the template needs of one run; `prefix` begins the CSS classes of its thumbnails."""
+    thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(results)), prefix)
     shown = Shown(results, thumbnails)
     return {
         "title": model_name(results) or title,
@@ -28,6 +30,7 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "facts": _facts(results, shown.lookup, shown.columns, shown.detectors, shown.inside),
         "sections": [section for sections in SECTIONS for section in sections(shown)],
         "words": shown.words,
+        "css": thumbnails.css(),
     }
 
 
@@ -51,16 +54,16 @@ def _facts(
         text = f"{clean} of {len(count.cells)} detectors"
         facts.append(_fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
     images = sum(results.run.counts.values())
-    facts.append(_fact("Images scored", f"{images:,}".replace(",", " "), f"by {len(detectors)} detectors"))
+    facts.append(_fact("Images scored", f"{images:,}", f"by {len(detectors)} detectors"))
     return facts
 
 
 def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> dict[str, str]:
-    """The first of the ranked detectors, with its FPR on the OOD set, or its mean FPR over several."""
+    """The first detector, with its FPR on the OOD set, or its mean FPR over several."""
     means = {name: float(np.mean([c.cells[i].sort for c in rates])) for i, name in enumerate(results.detectors)}
     first = detectors[0]
     equal = sum(means[name] == means[first] for name in detectors) - 1
-    value = f"{first} and {equal} equal" if equal > 0 else first
+    value = f"{first} and {equal} others" if equal > 0 else first
     if len(rates) == 1:
         cell = rates[0].cells[results.detectors.index(first)]
         return _fact("Lowest FPR", value, f"{cell.text} {cell.interval} on {rates[0].dataset}")

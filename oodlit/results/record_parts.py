@@ -84,13 +84,22 @@ class DetectorConfig(msgspec.Struct, frozen=True):
     init_args: dict[str, Any] = {}
 
 
-class DetectorOverview(msgspec.Struct, frozen=True):
-    """What a detector needs and costs; see `oodlit.detectors.Overview`."""
+class DetectorOverview(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a detector needs and costs; see `oodlit.detectors.Overview`.
+
+    Args:
+        reads: See `oodlit.detectors.Overview`.
+        is_fitted: The same.
+        cost: The same.
+        tuned: The same.
+        same_order_as: By name of another detector of the run, why the two can order all images alike.
+    """
 
     reads: str
     is_fitted: bool
     cost: str
     tuned: str
+    same_order_as: dict[str, str] = {}
 
 
 class ReferenceRecord(msgspec.Struct, frozen=True):

@@ -148,10 +148,10 @@ class Results(RunResults):
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
-        table, scores, run, estimates = storage.read(directory, ImageRunRecord)
+        table, scores, run, parts = storage.read(directory, ImageRunRecord)
         if run.kind != "images":
             raise DataError(f"{directory}: expected results of images, got boxes; load them with ObjectResults.load")
-        return cls(scores, table, run, estimates)
+        return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
     @classmethod
     def _from_finished_streams(cls, found: FinishedStreams, folder: Path) -> "Results":
@@ -186,7 +186,7 @@ class Results(RunResults):
 
         At any moment, even after a crash, `load` returns the old or the new results; other files stay.
         """
-        storage.write(directory, table=self.table, scores=self.scores, run=self.run, estimates=self.estimates)
+        storage.write(directory, table=self.table, scores=self.scores, run=self.run, parts=self.parts)
 
     def recompute(self, **changes: Any) -> "Results":
         """Evaluate the same scores with other settings; settings that are not named stay.

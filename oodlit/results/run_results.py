@@ -5,17 +5,15 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-from oodlit.errors import UnknownNameError
 from oodlit.metrics.settings import Settings
-from oodlit.results.finding import Finding
-from oodlit.results.info import DatasetInfo
-from oodlit.results.names import MODEL, metric_names
+from oodlit.results.any_results import AnyResults
+from oodlit.results.files.storage import ESTIMATES
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 
 
 @dataclass(frozen=True, eq=False)
-class RunResults:
+class RunResults(AnyResults):
     """Per-image scores, the tidy table of metrics, and the description of a run.
 
     Functions that read results accept this class. `Results` adds how they are computed, saved and shown.
@@ -35,35 +33,14 @@ class RunResults:
     estimates: pd.DataFrame | None = None
 
     @property
-    def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The data sets of the run."""
-        return tuple(self.run.datasets)
-
-    @property
-    def detectors(self) -> tuple[str, ...]:
-        """Names of the detectors."""
-        return tuple(self.run.detectors)
+    def parts(self) -> dict[str, pd.DataFrame]:
+        """Further tables by name of the file."""
+        return {} if self.estimates is None else {ESTIMATES: self.estimates}
 
     @property
     def settings(self) -> Settings:
         """How the table was computed."""
         return self.run.settings
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """What makes the numbers doubtful, or confirms them: a classifier at chance, different class lists, ..."""
-        return tuple(self.run.findings)
-
-    def dataset(self, name: str) -> DatasetInfo:
-        """The data set with a name.
-
-        Raises:
-            UnknownNameError: There is no such data set.
-        """
-        known = {info.name: info for info in self.datasets}
-        if name not in known:
-            raise UnknownNameError.of("data set", name, known)
-        return known[name]
 
     def images(self, dataset: str) -> pd.DataFrame:
         """The rows of `scores` behind the values of a data set: only those of chosen classes, if classes were chosen.
@@ -74,32 +51,6 @@ class RunResults:
         info, chosen = self.dataset(dataset), self.settings.classes.get(dataset)
         rows = self.scores[self.scores["dataset"] == info.name]
         return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
-
-    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
-        """One value of the table.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        table = self.table
-        rows = table[
-            (table["metric"] == metric)
-            & (table["dataset"] == dataset)
-            & (table["detector"] == detector)
-            & (table["ood_class"] == ood_class)
-        ]
-        if rows.empty:
-            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
-            raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
-        return float(rows["value"].iloc[0])
-
-    def metrics_by_name(self) -> dict[str, float]:
-        """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
-
-        Loggers use these names. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values
-        are NaN. Values of the classifier alone have `model` instead of a detector.
-        """
-        return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
 
     def threshold(self, detector: str) -> float:
         """The lowest score that a detector accepts; NaN without ID images.
@@ -128,16 +79,6 @@ class RunResults:
         rows = self.scores[self.scores["dataset"].isin(names)]
         rows = rows[rows[detector].astype(float) >= threshold]
         return rows.sort_values([detector, "key"], ascending=[False, True], kind="stable").head(limit), len(rows)
-
-    def check_detectors(self, *names: str) -> None:
-        """Raise unless the results have these detectors.
-
-        Raises:
-            UnknownNameError: There is no such detector.
-        """
-        for name in names:
-            if name not in self.detectors:
-                raise UnknownNameError.of("detector in these results", name, self.detectors)
 
     def __repr__(self) -> str:
         """Counts, never values."""

@@ -234,6 +234,16 @@ def warn_of_many_predictions(needed: int) -> None:
         )
 
 
+def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
+    """Warn of images that could not be used."""
+    if skipped:
+        key, reason = skipped[0]
+        warnings.warn(
+            f"{len(skipped)} images were skipped, first {key}: {reason}; all are listed in results.run.skipped",
+            stacklevel=3,
+        )
+
+
 def _memory_bytes(name: str) -> int | None:
     meminfo = Path("/proc/meminfo")
     if not meminfo.is_file():

@@ -17,6 +17,8 @@ from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
 from oodlit.backbones.transform_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.detectors import Detector
+from oodlit.detectors import detectors as known_detectors
 from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.results.record_parts import (
@@ -70,7 +72,10 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
         backbone=_backbone(choice),
         detector_settings={n: DetectorConfig(**detector_to_config(detector)) for n, detector in detectors.items()},
         # Both beside the settings, so that a page of these results needs no import of a custom detector.
-        overview={name: DetectorOverview(*overview(detector)) for name, detector in detectors.items()},
+        overview={
+            name: DetectorOverview(*overview(detector), same_order_as=_same_order(detector, detectors))
+            for name, detector in detectors.items()
+        },
         references={name: ReferenceRecord(**asdict(detector.reference)) for name, detector in detectors.items()},
         data=DataRecord(
             batch_size=datamodule.batch_size,
@@ -89,6 +94,13 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
             device=torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
         ),
     )
+
+
+def _same_order(detector: Detector, others: Mapping[str, Detector]) -> dict[str, str]:
+    """Reasons of `Detector.same_order_as` by the names that detectors have in the run."""
+    keys = {kind: key for key, kind in known_detectors().items()}
+    found = {name: detector.same_order_as.get(keys.get(type(other), "")) for name, other in others.items()}
+    return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def _backbone(choice: Choice) -> BackboneRecord:

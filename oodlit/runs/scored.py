@@ -24,6 +24,7 @@ from oodlit.results.files.storage import is_complete
 from oodlit.results.record_parts import SkippedImage
 from oodlit.results.run_record import RunRecord
 from oodlit.roles import Role
+from oodlit.runs.checks import warn_of_skipped
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
@@ -76,10 +77,8 @@ class ScoredRun(Recorder):
         """All streams of the results."""
         self.reading: tuple[Stream, ...] = ()
         """Those that are read: an earlier start may have read some already."""
-        self.rows: dict[str, Any] = {}
-        """Scored rows by data set of the results, in their order."""
-        self.bank = ""
-        """Where large banks are kept, as text."""
+        self.rows: dict[str, Any] = {}  # by data set of the results, in their order
+        self.bank = ""  # where large banks are kept, as text
         self.num_fitted = 0
         """Rows of all processes that detectors were fitted on."""
         self.results: Any = None
@@ -350,13 +349,7 @@ class ScoredRun(Recorder):
         self.skipped = sorted({pair for part in gather_objects(self.group, self.skipped) for pair in part})
         self.verification.join(self.group)
         self.results = self.evaluate()
-        if self.skipped:
-            key, reason = self.skipped[0]
-            warnings.warn(
-                f"{len(self.skipped)} images were skipped, first {key}: {reason};"
-                " all are listed in results.run.skipped",
-                stacklevel=2,
-            )
+        warn_of_skipped(self.skipped)
         self._note_end()
 
     def publish(self) -> None:

@@ -4,7 +4,7 @@ Names are loaded on first use. Parts that require hypothesis or pytest need `pip
 
 - `check_detector`, `check_by_path`, `parametrize_with_checks`: run all checks on a detector.
 - `checks()`: the checks themselves, plain functions of a factory.
-- `oodlit.testing.strategies`: hypothesis strategies for matrices, rotations, batch cuts and extreme values.
+- `oodlit.testing.strategies`: hypothesis strategies for outputs, heads, labeled training sets and extreme values.
 - `oodlit.testing.backbones`: a tiny network with fixed arithmetic weights.
 - `separated_problem`, `signed_problem`: a tiny classifier with training, in-distribution and OOD outputs.
 """

@@ -11,12 +11,14 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
 from oodlit.testing.extras import import_extra
 
 st: Any = import_extra("hypothesis.strategies")
 Strategy: TypeAlias = Any
 
-__all__ = ["cuts", "extreme_values", "matrices", "rotations"]
+__all__ = ["cuts", "extreme_values", "heads", "matrices", "outputs", "rotations", "training_sets"]
 
 
 def extreme_values(*, magnitude: float = 1e6, signed: bool = True) -> Strategy:
@@ -51,6 +53,97 @@ def matrices(*, rows: int, columns: int, elements: Strategy | None = None) -> St
     return st.one_of(full, constant).map(lambda v: torch.tensor(v, dtype=torch.float32).reshape(rows, columns))
 
 
+def heads(
+    *,
+    min_classes: int = 2,
+    max_classes: int = 6,
+    min_features: int = 1,
+    max_features: int = 8,
+    bias: bool | None = None,
+) -> Strategy:
+    """Linear heads.
+
+    Args:
+        min_classes: Smallest number of classes.
+        max_classes: Largest number of classes.
+        min_features: Smallest number of features.
+        max_features: Largest number of features.
+        bias: Whether the head has a bias; None (default) = either.
+    """
+
+    def build(draw: Any) -> Head:
+        classes = draw(st.integers(min_classes, max_classes))
+        features = draw(st.integers(min_features, max_features))
+        has_bias = draw(st.booleans()) if bias is None else bias
+        weight = draw(matrices(rows=classes, columns=features))
+        return Head(weight, draw(matrices(rows=1, columns=classes))[0] if has_bias else None)
+
+    return _composite(build)
+
+
+def outputs(
+    *,
+    min_images: int = 1,
+    max_images: int = 8,
+    head: Head | None = None,
+    num_classes: int | None = None,
+    num_features: int | None = None,
+    elements: Strategy | None = None,
+    labeled: bool = False,
+) -> Strategy:
+    """Outputs with logits, features and keys.
+
+    Args:
+        min_images: Smallest batch.
+        max_images: Largest batch.
+        head: Head that computes the logits. None (default) = logits and features are drawn independently.
+        num_classes: Number of logits without a head; default 4.
+        num_features: Number of features without a head; default 5.
+        elements: Strategy of the entries.
+        labeled: Whether there are labels.
+    """
+    if head is not None and (num_classes is not None or num_features is not None):
+        raise InvalidArgumentError("outputs: expected head, or num_classes and num_features; got both")
+
+    def build(draw: Any) -> Outputs:
+        n = draw(st.integers(min_images, max_images))
+        classes = head.num_classes if head is not None else num_classes or 4
+        width = head.width if head is not None else num_features or 5
+        features = draw(matrices(rows=n, columns=width, elements=elements))
+        logits = head(features) if head is not None else draw(matrices(rows=n, columns=classes, elements=elements))
+        labels = draw(_labels(n, classes)) if labeled else None
+        return Outputs(logits, features, labels, keys=[f"drawn/{i}" for i in range(n)])
+
+    return _composite(build)
+
+
+def training_sets(
+    *, num_classes: int = 3, num_features: int = 4, min_per_class: int = 1, max_per_class: int = 8, gaps: bool = False
+) -> Strategy:
+    """Labeled outputs in which every class has `min_per_class` to `max_per_class` images, in mixed order.
+
+    Args:
+        num_classes: Number of logits.
+        num_features: Number of features.
+        min_per_class: Smallest number of images per class.
+        max_per_class: Largest number of images per class.
+        gaps: Whether classes may have no images; at least one class keeps its images.
+    """
+
+    def build(draw: Any) -> Outputs:
+        counts = draw(st.lists(st.integers(min_per_class, max_per_class), min_size=num_classes, max_size=num_classes))
+        if gaps:
+            absent = draw(st.sets(st.integers(0, num_classes - 1), max_size=num_classes - 1))
+            counts = [0 if c in absent else n for c, n in enumerate(counts)]
+        labels = draw(st.permutations([c for c, n in enumerate(counts) for _ in range(n)]))
+        drawn = draw(
+            outputs(min_images=len(labels), max_images=len(labels), num_classes=num_classes, num_features=num_features)
+        )
+        return Outputs(drawn.logits, drawn.features, torch.tensor(labels), keys=drawn.keys)
+
+    return _composite(build)
+
+
 def cuts(size: int) -> Strategy:
     """Pairs (order, sizes): orders of `size` images, and sizes of batches.
 
@@ -82,6 +175,11 @@ def _composite(build: Callable[[Any], object]) -> Strategy:
             random.setstate(state)
 
     return st.composite(drawn)()
+
+
+def _labels(n: int, classes: int) -> Strategy:
+    numbers = st.lists(st.integers(0, classes - 1), min_size=n, max_size=n)
+    return numbers.map(lambda v: torch.tensor(v, dtype=torch.int64))
 
 
 def rotations(size: int) -> Strategy:

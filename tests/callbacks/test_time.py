@@ -18,7 +18,7 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import KNN, MSP, Detector, Mahalanobis, Reference
-from oodlit.report.sections.time import time_view
+from oodlit.report.sections.images.time import time_view
 from oodlit.results.record_parts import TimeRecord
 from oodlit.scoring.clock import Clock, latest
 from oodlit.scoring.costs import Costs, longer_than_backbone, since

@@ -50,7 +50,7 @@ def test_b1_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
     assert "Results.load reads it" in caught.value.__notes__[0]
     whole = run([MSP(), Mahalanobis()]).results
-    with pytest.warns(UnfinishedRunWarning, match="had finished train, val, far, and not tests, shifted"):
+    with pytest.warns(UnfinishedRunWarning, match="finished: train, val, far; missing: tests, shifted"):
         results = Results.load(tmp_path)
     assert results.run.unfinished.missing == ["tests", "shifted"]
     for name in ("msp", "mahalanobis"):
@@ -90,7 +90,7 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
 def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([Mahalanobis()], streams=streams_broken_in("val"), output_dir=tmp_path)
-    with pytest.raises(DataError, match="had finished train, which is no ID set"):
+    with pytest.raises(DataError, match="interrupted after train, before it had finished the ID set"):
         Results.load(tmp_path)
     again = run(None, fitted=tmp_path / "unfinished" / "fitted", streams=make_streams(with_train=False))
     assert again.results.detectors == ("mahalanobis",)

@@ -143,7 +143,7 @@ class TestMembersOfCompressedFiles:
 def test_an_empty_shard_of_one_record_warns(tmp_path: Path) -> None:
     (tmp_path / "x-0000.tar").write_bytes(TAR)
     (tmp_path / "x-0001.tar").write_bytes(tar_bytes(()))
-    with pytest.warns(UserWarning, match=r"x-0001\.tar: holds no sample but only zeros"):
+    with pytest.warns(UserWarning, match=r"x-0001\.tar: contains only zeros"):
         assert len(ShardSource(tmp_path)) == 10
 
 

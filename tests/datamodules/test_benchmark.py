@@ -161,7 +161,7 @@ def test_what_is_missing_is_said(root, tmp_path):
         ImageNetBenchmark(root, [], train=True, complete=False)
     with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
         ImageNetBenchmark(root, ["nincoo"], complete=False)
-    with pytest.raises(InvalidArgumentError, match="'imagenet_val' is always the id data"):
+    with pytest.raises(InvalidArgumentError, match="'imagenet_val' is always used as id data"):
         ImageNetBenchmark(root, ["imagenet_val"], complete=False)
     with pytest.raises(InvalidArgumentError, match="locations: 'sun' is not a set"):
         ImageNetBenchmark(root, ["ninco"], locations={"sun": root}, complete=False)

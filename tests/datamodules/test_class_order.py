@@ -94,7 +94,9 @@ class TestByName:
             streams = [train, other]
         else:
             streams = [train, val, Stream("other", role, other.source, label_names=other.class_names)]
-        with pytest.raises(DataError, match=r"stream 'other': 2 of its 3 classes are unknown to stream 'train': 'yak'"):
+        with pytest.raises(
+            DataError, match=r"stream 'other': 2 of its 3 classes are not among those of stream 'train': 'yak'"
+        ):
             OODDataModule(streams)
 
     def test_streams_without_names_are_unchanged(self) -> None:

@@ -72,5 +72,5 @@ def test_missing_or_other_package(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
     with pytest.raises(DataError, match=r"foolbox: expected 20 pictures each"):
         PhotosBenchmark()
-    with pytest.raises(InvalidArgumentError, match="per_test=0"):
+    with pytest.raises(InvalidArgumentError, match="0 templates"):
         PhotosBenchmark(per_test=0)

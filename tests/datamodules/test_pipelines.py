@@ -184,7 +184,7 @@ def test_what_a_pipeline_raises_is_named():
         ({"jpg": b""}, "dictionary with '__key__'"),
         ({"__key__": "a"}, "has 0 images"),
         ({"__key__": "a", "jpg": b"", "png": b""}, "has 2 images"),
-        ({"__key__": "a", "jpg": b"", "cls": "cat"}, "label or group 'cat'"),
+        ({"__key__": "a", "jpg": b"", "cls": "cat"}, "got 'cat'"),
         ({"__key__": "a", "jpg": 3}, "the image of 'a' is a int"),
         (b"...", "an item is a bytes"),
         ((1, 2), "an item is a tuple"),
@@ -198,7 +198,7 @@ def test_items_that_are_no_samples_are_refused(item, message):
 def test_what_can_be_read_once_only_is_refused():
     with pytest.raises(InvalidArgumentError, match="generator cannot be read more than once"):
         PipelineSource((item for item in tensors(2)), 2)
-    with pytest.raises(InvalidArgumentError, match="count=0"):
+    with pytest.raises(InvalidArgumentError, match="got 0"):
         PipelineSource(tensors(2), 0)
 
 

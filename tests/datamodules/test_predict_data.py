@@ -151,7 +151,7 @@ def test_streams_are_checked(tmp_path: Path) -> None:
         OODDataModule([numbers("a", Role.ID, 1), numbers("a", Role.OOD, 1)])
     with pytest.raises(InvalidArgumentError, match=r"expected exactly one with role ID, .*; got 0"):
         OODDataModule([numbers("a", Role.OOD, 1)])
-    with pytest.raises(InvalidArgumentError, match=r"2 with role ID \(a, b\)"):
+    with pytest.raises(InvalidArgumentError, match=r"got 2 \(a, b\)"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.ID, 1)])
     with pytest.raises(DataError, match="stream 'b' has no samples"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.OOD, 0)])

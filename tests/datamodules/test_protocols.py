@@ -81,7 +81,7 @@ def test_unreadable_images_stay_apart():
 def test_pools_that_make_no_sense():
     with pytest.raises(InvalidArgumentError, match="no streams"):
         PooledSource([])
-    with pytest.raises(InvalidArgumentError, match="roles ood, shift"):
+    with pytest.raises(InvalidArgumentError, match="got ood, shift"):
         pooled_stream("pool", [stream("a", "x"), stream("b", "y", Role.SHIFT)])
     with pytest.raises(InvalidArgumentError, match="'a': expected image files"):
         PooledSource([Stream("a", Role.OOD, MemorySource([Sample("0", Image.new("RGB", (1, 1)))]))])

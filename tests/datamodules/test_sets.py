@@ -263,7 +263,7 @@ def test_an_unknown_class_is_named():
 def test_nothing_readable_is_an_error():
     with pytest.raises(DataError, match=r"small: expected images at <class>/<file>, found 2 files, first 'README'"):
         select(small(), ["README", "a/x.txt"])
-    with pytest.raises(DataError, match="found no file at all"):
+    with pytest.raises(DataError, match="found no files"):
         select(small(), [])
 
 

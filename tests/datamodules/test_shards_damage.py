@@ -76,7 +76,7 @@ class TestDamage:
         assert [sample.key for sample in source.read(0, 7)] == keys
         assert not faults
         faults.extend([True] * 3)
-        with pytest.raises(DataError, match=r"tiny-000000\.tar: cannot be read after 3 attempts: .*Input/output error"):
+        with pytest.raises(DataError, match=r"tiny-000000\.tar: .* after 3 attempts: .*Input/output error"):
             list(source.read(0, 7))
 
     def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ class TestDamage:
             ({"0.png": PNG, "0.json": b'{"group": 99999999999999999999}'}, "group 99999999999999999999 in .json"),
             ({"0.png": PNG, "0.json": b'{"label": 99999999999999999999}'}, "label 99999999999999999999 in .json"),
             ({"0.png": PNG, "0.json": b'{"label": -5}'}, "label -5 in .json"),
-            ({"0.cls": b"1"}, r"no image field \(fields cls\)"),
+            ({"0.cls": b"1"}, r"expected an image field .* got fields cls"),
         ],
         ids=["word", "underscore", "json", "deep", "group", "far group", "far label", "negative label", "no image"],
     )

@@ -61,12 +61,12 @@ def test_it_reads_on_after_damage(tmp_path: Path) -> None:
     second.write_bytes(second.read_bytes()[:2000])
     shutil.copy(tmp_path / "s-test-000002.tar", tmp_path / "s-test-000009.tar")
     found = messages(tmp_path)
-    assert found[0] == "s-test-000000.tar: is missing; restore it, or build the shards again"
+    assert found[0] == "s-test-000000.tar: missing; restore it, or rebuild the shards"
     assert found[1].startswith("s-test-000001.tar: expected")
     assert found[2:] == [
         "group 0: expected 4 samples according to the manifest, found 2",
         "group 1: expected 3 samples according to the manifest, found 1",
-        "s-test-000009.tar: is not in the manifest",
+        "s-test-000009.tar is not in the manifest",
     ]
 
 
@@ -107,5 +107,5 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no shards"):
         verify_shards(tmp_path)
     build(tmp_path, [0])
-    with pytest.raises(DataError, match="no split 'train'; there are test"):
+    with pytest.raises(DataError, match="no split 'train'; available splits: test"):
         verify_shards(tmp_path, split="train")

@@ -50,7 +50,7 @@ class TestFileSource:
         paths = write(tmp_path, "a/1.png", "b/2.png")
         with pytest.raises(InvalidArgumentError, match="1 labels for 2 files"):
             FileSource(paths, labels=[1])
-        with pytest.raises(InvalidArgumentError, match=r"2\.png' lies outside root"):
+        with pytest.raises(InvalidArgumentError, match=r"2\.png' is outside root"):
             FileSource(paths, root=tmp_path / "a")
         with pytest.raises(InvalidArgumentError, match="occurs twice"):
             FileSource([paths[0], paths[0]])
@@ -89,7 +89,7 @@ class TestDatasetSource:
             next(loader)
 
     def test_items_must_be_pairs(self) -> None:
-        with pytest.raises(InvalidArgumentError, match=r"item 0 of list is int; a pair \(image, label\)"):
+        with pytest.raises(InvalidArgumentError, match=r"item 0 of list: expected a pair \(image, label\)"):
             list(DatasetSource([5]).read(0, 1))
 
 

@@ -109,7 +109,7 @@ def test_a_class_layer_that_is_not_linear_is_no_head() -> None:
     predictor.cls_score = nn.Sequential(nn.Linear(64, CLASSES + 1), nn.Tanh())
     reader = reader_of(reader.network)
     (found,) = read(reader, IMAGES[:1])
-    assert "no linear function" in reader.head_problem
+    assert "not a linear function" in reader.head_problem
     assert found.features is not None
     with pytest.raises(RequirementError, match="no class layer"):
         reader.head()
@@ -117,8 +117,8 @@ def test_a_class_layer_that_is_not_linear_is_no_head() -> None:
 
 def test_one_stage_detectors_say_why_they_have_no_head() -> None:
     reader = retinanet()
-    assert "beyond one place" in reader.head_problem
-    with pytest.raises(RequirementError, match="beyond one place"):
+    assert "over several positions" in reader.head_problem
+    with pytest.raises(RequirementError, match="no class layer: one-stage"):
         reader.head()
 
 
@@ -127,7 +127,7 @@ def test_a_network_that_chooses_its_boxes_otherwise_is_refused() -> None:
     heads = reader.network.roi_heads
     original = heads.postprocess_detections
     heads.postprocess_detections = lambda *args: [[part.flip(0) for part in column] for column in original(*args)]
-    with pytest.raises(RequirementError, match="cannot be traced back"):
+    with pytest.raises(RequirementError, match="cannot be traced"):
         read(reader)
 
 
@@ -148,21 +148,21 @@ def test_networks_of_no_known_kind_are_told_the_way() -> None:
 
 
 def test_a_function_must_give_boxes_for_each_image() -> None:
-    with pytest.raises(InvalidArgumentError, match="network=None"):
+    with pytest.raises(InvalidArgumentError, match="missing network"):
         FunctionReader(lambda images: [])
-    with pytest.raises(InvalidArgumentError, match="gave 0 objects for 2 images"):
+    with pytest.raises(InvalidArgumentError, match="returned 0 objects"):
         FunctionReader(lambda images: [], network=backbone()).read(IMAGES, {})
     boxes = ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(1, 2))
     reader = FunctionReader(lambda images: [boxes], network=backbone())
-    assert reader.head_problem == "no class layer was named"
-    with pytest.raises(RequirementError, match="brings no hidden 'conv'"):
+    assert reader.head_problem == "no class layer was given"
+    with pytest.raises(RequirementError, match="hidden 'conv'"):
         reader.read(IMAGES[:1], {"conv": 9})
 
 
 def test_fields_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="logits has shape"):
+    with pytest.raises(InvalidArgumentError, match=r"logits .* got shape"):
         ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(2, 2))
-    with pytest.raises(InvalidArgumentError, match=r"\(boxes, 4\) is needed"):
+    with pytest.raises(InvalidArgumentError, match=r"\(boxes, 4\)"):
         ImageBoxes(torch.zeros(4), torch.ones(1), torch.zeros(1).long(), torch.zeros(2, 2))
 
 
@@ -178,7 +178,7 @@ def test_the_mean_within_a_box_of_a_ramp_is_its_middle(x, y, width, height, cell
 def test_of_a_pyramid_the_finest_map_is_taken_and_vectors_are_refused() -> None:
     maps = {"1": torch.zeros(1, 2, 4, 4), "0": torch.ones(1, 2, 8, 8)}
     assert bool((inside_boxes(maps, torch.tensor([[0.0, 0, 9, 9]]), (16, 16), layer="fpn", cells=2) == 1).all())
-    with pytest.raises(InvalidArgumentError, match=r"'fc' gives \(1, 7\); a map"):
+    with pytest.raises(InvalidArgumentError, match=r"'fc': expected a map .* got \(1, 7\)"):
         inside_boxes(torch.zeros(1, 7), torch.zeros(1, 4), (16, 16), layer="fc", cells=2)
 
 

@@ -109,9 +109,9 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
         ),
         (changed("annotations", 0, category_id=2), r"annotations of unknown categories .* category_id 2"),
         (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"boxes outside of their image .* in an image of 64 x 48"),
-        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes without area .*repair=True leaves them out"),
+        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes without area .*repair=True drops them"),
         (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
-        (changed("annotations", 0, iscrowd=2), r"another iscrowd than 0 or 1 \(first: annotations\[0\], id 0: 2\)"),
+        (changed("annotations", 0, iscrowd=2), r"iscrowd other than 0 or 1 \(first: annotations\[0\], id 0: 2\)"),
         (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
         (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"annotations without box"),
         (changed("images", 2, width=10**400), r"images without size"),
@@ -147,8 +147,8 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     assert found.boxes.tolist() == [[60, 2, 64, 22], [0, 0, 64, 48]]
     assert found.notes == (
-        "near.json: 1 boxes were cut at the border of their image",
-        "near.json: 1 boxes without area were left out",
+        "near.json: 1 boxes were cropped at the border of their image",
+        "near.json: 1 boxes without area were dropped",
     )
     # Up to a pixel is rounding: left as it is.
     content["annotations"] = [{"id": 0, "image_id": 139, "category_id": 13, "bbox": [-0.5, 0, 65, 48]}]
@@ -159,21 +159,22 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not readable"):
         read_annotations(tmp_path / "none.json", "near")
     (tmp_path / "bad.json").write_text("{")
-    with pytest.raises(DataError, match="not readable as JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         read_annotations(tmp_path / "bad.json", "near")
     (tmp_path / "deep.json").write_text("[" * 100_000)
-    with pytest.raises(DataError, match="not readable as JSON"):
+    with pytest.raises(DataError, match="not valid JSON"):
         read_annotations(tmp_path / "deep.json", "near")
-    with pytest.raises(DataError, match="a list, as predictions are"):
+    with pytest.raises(DataError, match="a list, such as predictions"):
         read_annotations(written(tmp_path, []), "near")
-    with pytest.raises(DataError, match="categories missing or not a list; there is images, annotations"):
+    with pytest.raises(DataError, match="categories missing or not a list; found images, annotations"):
         read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
-    with pytest.raises(InvalidArgumentError, match="data set name 'a/b'"):
+    with pytest.raises(InvalidArgumentError, match="got 'a/b'"):
         read_annotations(written(tmp_path, coco()), "a/b")
-    with pytest.raises(InvalidArgumentError, match="a name occurs twice"):
+    with pytest.raises(InvalidArgumentError, match="class_names: expected distinct names"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
-        DataError, match=r"2 annotations of classes that the network lacks .*'zebra'; it has toothbrush"
+        DataError,
+        match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush",
     ):
         read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])
 

@@ -75,21 +75,21 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"boxes": torch.zeros(2, 5)}, r"boxes has shape \(2, 5\) and dtype torch.float32; .* \(boxes, 4\)"),
-        ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, "dtype torch.int64; a floating-point tensor"),
+        ({"boxes": torch.zeros(2, 5)}, r"\(boxes, 4\), got shape \(2, 5\) and dtype torch.float32"),
+        ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, "floating-point tensor .* dtype torch.int64"),
         ({"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])}, r"1 boxes end before they begin, first val/1#0"),
-        ({"boxes": torch.full((2, 4), torch.nan)}, "8 numbers of boxes are not finite"),
-        ({"confidence": torch.zeros(3)}, r"confidence has shape \(3,\)"),
-        ({"image": torch.tensor([0, 7])}, r"image holds 0\.\.7; positions among the 3 keys"),
-        ({"image": torch.tensor([0.0, 1.0])}, "image has shape .* an integer tensor"),
-        ({"keys": ["val/0", "val/0", "val/1"]}, "image keys occur twice: val/0"),
-        ({"keys": ["0", "1", "2"]}, "key '0'; `dataset/image` is needed"),
-        ({"sizes": torch.zeros(2, 2, dtype=torch.int64)}, r"sizes has shape \(2, 2\)"),
-        ({"index": torch.tensor([0, -1])}, "index holds negative numbers"),
+        ({"boxes": torch.full((2, 4), torch.nan)}, "8 values of boxes are not finite"),
+        ({"confidence": torch.zeros(3)}, r"confidence .* got shape \(3,\)"),
+        ({"image": torch.tensor([0, 7])}, r"positions of the 3 keys, got 0\.\.7"),
+        ({"image": torch.tensor([0.0, 1.0])}, "image to be an integer tensor"),
+        ({"keys": ["val/0", "val/0", "val/1"]}, "distinct image keys, got twice: val/0"),
+        ({"keys": ["0", "1", "2"]}, "`dataset/image`, got '0'"),
+        ({"sizes": torch.zeros(2, 2, dtype=torch.int64)}, r"sizes .* got shape \(2, 2\)"),
+        ({"index": torch.tensor([0, -1])}, "index to be >= 0"),
         ({"image": torch.tensor([1, 1]), "index": torch.tensor([4, 4])}, "box val/1#4 occurs twice"),
-        ({"outputs": Outputs(torch.zeros(3, 2))}, "outputs have 3 rows, but there are 2 boxes"),
-        ({"outputs": Outputs(torch.zeros(2, 2), keys=["a", "b"])}, "keys of outputs are not those of the boxes"),
-        ({"predictions": torch.zeros(1, dtype=torch.int64)}, r"predictions has shape \(1,\)"),
+        ({"outputs": Outputs(torch.zeros(3, 2))}, "outputs for each of 2 boxes, got 3"),
+        ({"outputs": Outputs(torch.zeros(2, 2), keys=["a", "b"])}, "keys of outputs differ"),
+        ({"predictions": torch.zeros(1, dtype=torch.int64)}, r"predictions .* got shape \(1,\)"),
     ],
 )
 def test_what_does_not_fit_is_named(change: dict[str, object], message: str) -> None:
@@ -100,11 +100,11 @@ def test_what_does_not_fit_is_named(change: dict[str, object], message: str) -> 
 
 def test_parts_that_do_not_fit_are_refused() -> None:
     one, two = made([0]), made([1], dataset="near")
-    with pytest.raises(InvalidArgumentError, match="no part is given"):
+    with pytest.raises(InvalidArgumentError, match="no part given"):
         Detections.cat([])
-    with pytest.raises(InvalidArgumentError, match="image keys occur twice: val/0"):
+    with pytest.raises(InvalidArgumentError, match="distinct image keys, got twice: val/0"):
         Detections.cat([one, one])
     with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
         Detections.cat([one, replace(two, outputs=None)])
-    with pytest.raises(InvalidArgumentError, match="logits of the parts do not fit each other"):
+    with pytest.raises(InvalidArgumentError, match="expected logits of one shape"):
         Detections.cat([one, made([1], dataset="near", width=5)])

@@ -16,21 +16,16 @@ from .test_results import example
 FILE = '''
 """Boxes that hit an unknown object."""
 
-from oodlit.metrics.entry import Entry
-from oodlit.objects.metrics.boxes import of_open_set
+from oodlit.objects.metrics.boxes import of_open_set, split_entry
 from oodlit.objects.metrics.open_set import OpenSet, Ratio
-from oodlit.roles import Role
 
 
 def hit_share(found: OpenSet) -> Ratio:
-    """Boxes that hit an object / boxes."""
+    """Share of the boxes that hit <an> object."""
     return Ratio(found.image[found.hits], found.image, "there is no box")
 
 
-ENTRIES = (
-    Entry("hit_share", "higher", (Role.OOD,), "share of the boxes that hit <an> object", hit_share,
-          of_open_set(hit_share)),
-)
+ENTRIES = (split_entry(hit_share, "higher", of_open_set(hit_share)),)
 '''
 
 

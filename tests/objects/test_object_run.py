@@ -283,7 +283,7 @@ def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
 def test_a_run_says_what_it_kept(data) -> None:
     results = predict([MSP()], data)
     least = results.run.min_confidence
-    with pytest.raises(InvalidArgumentError, match=f"the run kept no boxes below {least:g}"):
+    with pytest.raises(InvalidArgumentError, match=f"at least {least:g}, the lowest confidence"):
         results.recompute(t_star=least / 2)
 
 

@@ -5,8 +5,8 @@ from PIL import Image
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import Mark, draw_boxes
-from oodlit.objects.results.pictures import COLOURS, marks_of, picture_keys
-from oodlit.objects.results.tau_curve import tau_curve
+from oodlit.objects.results.curves import tau_curve
+from oodlit.report.box_pictures import COLOURS, marks_of, picture_keys
 
 from .support import Box, Plain
 from .test_results import made
@@ -43,7 +43,7 @@ def test_boxes_are_drawn_where_they_are() -> None:
     assert drawn.getpixel((20, 20)) == (0, 0, 0)
     assert drawn.getpixel((49, 37)) == COLOURS["taken"]  # cut at the border
     assert image.getpixel((10, 20)) == (0, 0, 0)
-    with pytest.raises(InvalidArgumentError, match="state='lost': one of found, missed, taken, false"):
+    with pytest.raises(InvalidArgumentError, match="found, missed, taken, false, got 'lost'"):
         Mark((0.0, 0.0, 1.0, 1.0), "lost")
 
 

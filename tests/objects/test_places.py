@@ -57,13 +57,16 @@ def module(**changes: Callable[[torch.Tensor], torch.Tensor]) -> ObjectModule:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"boxes": lambda boxes: boxes / 50}, r"mine: box \[0\.0, 0\.0, 0\.4.*in an image of 40 x 30; .*in pixels"),
-        ({"boxes": lambda boxes: boxes + 100}, r"mine: box \[100\.0, .* in pixels of the image that was given"),
-        ({"predictions": lambda labels: labels + 1}, r"predictions hold 2\.\.2; positions among the 2 logits, from 0"),
-        ({"predictions": lambda labels: labels - 2}, r"predictions hold -1\.\.-1"),
-        ({"predictions": torch.Tensor.float}, r"predictions are torch\.float32; integers are needed"),
-        ({"confidence": lambda p: p * torch.nan}, r"confidence holds nan\.\.nan; numbers in \[0, 1\]"),
-        ({"confidence": lambda p: p * 88}, r"confidence holds 88\.\.88; numbers in \[0, 1\]"),
+        (
+            {"boxes": lambda boxes: boxes / 50},
+            r"mine: expected .* got \[0\.0, 0\.0, 0\.4.*in an image of 40 x 30",
+        ),
+        ({"boxes": lambda boxes: boxes + 100}, r"mine: expected .* in pixels of the image, got \[100\.0, "),
+        ({"predictions": lambda labels: labels + 1}, r"positions of the 2 logits.* got 2\.\.2"),
+        ({"predictions": lambda labels: labels - 2}, r"got -1\.\.-1"),
+        ({"predictions": torch.Tensor.float}, r"predictions, got torch\.float32"),
+        ({"confidence": lambda p: p * torch.nan}, r"in \[0, 1\], got nan\.\.nan"),
+        ({"confidence": lambda p: p * 88}, r"in \[0, 1\], got 88\.\.88"),
     ],
 )
 def test_a_network_of_ones_own_that_misunderstands_is_told(change, message) -> None:

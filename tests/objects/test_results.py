@@ -178,10 +178,10 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     found.save(tmp_path)
     content = (tmp_path / "objects.parquet").read_bytes()
     (tmp_path / "objects.parquet").write_bytes(content[:-1])
-    with pytest.raises(DataError, match=r"objects.parquet: missing, or not the file that run.json was written with"):
+    with pytest.raises(DataError, match=r"objects\.parquet: not the file that"):
         ObjectResults.load(tmp_path)
     (tmp_path / "objects.parquet").unlink()
-    with pytest.raises(DataError, match=r"objects.parquet: missing"):
+    with pytest.raises(DataError, match=r"missing objects\.parquet"):
         ObjectResults.load(tmp_path)
 
 
@@ -189,10 +189,10 @@ def test_results_of_images_and_of_boxes_are_not_taken_for_each_other(tmp_path: P
     frame = pd.DataFrame({"key": ["v/0", "v/1", "n/0"], "dataset": ["v", "v", "n"], "group": [-1] * 3,
                           "label": [0, 1, -1], "prediction": [0, 0, 0], "msp": [0.9, 0.5, 0.1]})  # fmt: skip
     Results.from_scores(frame, [DatasetInfo("v", Role.ID), DatasetInfo("n", Role.OOD)], ["msp"]).save(tmp_path)
-    with pytest.raises(DataError, match="the results are of images, not of boxes"):
+    with pytest.raises(DataError, match="got images"):
         ObjectResults.load(tmp_path)
     example().save(tmp_path / "boxes")
-    with pytest.raises(DataError, match="the results are of boxes, not of images"):
+    with pytest.raises(DataError, match="got boxes"):
         Results.load(tmp_path / "boxes")
 
 
@@ -226,7 +226,7 @@ def test_side_by_side_shows_cuts_and_counts() -> None:
         found.side_by_side("nera")
     with pytest.raises(UnknownNameError, match="unknown detector in these results 'x'"):
         found.threshold("x")
-    with pytest.raises(UnknownNameError, match="unknown value 'ap_x'"):
+    with pytest.raises(UnknownNameError, match="unknown value 'near/g/ap_x'"):
         found.value("ap_x", dataset="near", detector="g")
 
 
@@ -238,30 +238,28 @@ def test_what_does_not_fit_is_named() -> None:
         with pytest.raises(kind, match=message):
             ObjectResults.from_sets(sets, class_names=classes, settings=ObjectSettings(bootstrap=0))
 
-    refused(
-        [inside, replace(split, annotations=None)], InvalidArgumentError, "'near': an OOD split needs its annotations"
-    )
+    refused([inside, replace(split, annotations=None)], InvalidArgumentError, "'near': missing annotations")
     refused([split], InvalidArgumentError, "exactly one data set with role 'id'")
-    refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near' has no scores of 'h'")
-    refused([inside, replace(split, scores={n: np.zeros(2) for n in "gh"})], InvalidArgumentError, r"have shape \(2,\)")
+    refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near': missing scores of 'h'")
+    refused([inside, replace(split, scores={n: np.zeros(2) for n in "gh"})], InvalidArgumentError, r"got \(2,\)")
     lost = object_set(Plain([], [], 2), "near")
     refused(
         [inside, replace(lost, annotations=split.annotations)],
         DataError,
-        "1 of 2 images are not annotated, first near/1",
+        "1 of 2 images have no annotations, first near/1",
     )
-    refused([inside, split], DataError, "objects of classes that the network lacks: cat; it has bird", ("bird",))
+    refused([inside, split], DataError, "classes that the network does not know: cat; it knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
-    refused([inside, moved], InvalidArgumentError, "key 'near/0' is of another data set")
+    refused([inside, moved], InvalidArgumentError, "key 'near/0' belongs to another data set")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
-    refused(taken, InvalidArgumentError, r"detector names \['overlap'\]: these are columns")
+    refused(taken, InvalidArgumentError, r"columns of the table of boxes, got \['overlap'\]")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
-    refused([inside, sized], DataError, r"1 images have another size than annotated, first near/0: \[7, 7\] against")
+    refused([inside, sized], DataError, r"1 images differ from their annotated size, first near/0: .* got \[7, 7\]")
 
 
 def test_nan_scores_are_an_error() -> None:
     scene = Plain([Box(0, (0, 0, 4, 4), 0.5, math.nan)], [(0, (0, 0, 4, 4), 0)])
-    with pytest.raises(NonFiniteScoreError, match=r"'g' gave NaN for 1 of 1 boxes of 'near' \(first: near/0#0\)"):
+    with pytest.raises(NonFiniteScoreError, match=r"'g' returned NaN for 1 of 1 boxes of 'near' \(first: near/0#0\)"):
         made(Plain(), scene)
 
 
@@ -291,7 +289,7 @@ def test_without_unknown_objects_there_is_no_wilderness_impact() -> None:
 def test_no_cut_below_what_the_run_kept() -> None:
     found = replace(example(), run=example().run.with_entries({"min_confidence": 0.05}))
     assert found.recompute(t_star=0.05).settings.t_star == 0.05
-    with pytest.raises(InvalidArgumentError, match=r"t_star=0\.01, but the run kept no boxes below 0\.05"):
+    with pytest.raises(InvalidArgumentError, match=r"at least 0\.05, .* got t_star=0\.01"):
         found.recompute(t_star=0.01)
 
 
@@ -324,7 +322,7 @@ def test_what_users_should_hear() -> None:
     found = ObjectResults.from_sets(sets, class_names=("Dog",), settings=ObjectSettings(bootstrap=0))
     assert found.run.notes == [
         "val: no annotations; its boxes hit nothing",
-        "near: 1 of 3 annotated images were seen; others do not count",
+        "near: 1 of 3 annotated images are in the run; others do not count",
         "near: objects of classes named like ID classes are counted as unknown: dog",
     ]
     assert len(found.objects) == 1
@@ -333,15 +331,15 @@ def test_what_users_should_hear() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rules": "mine"}, "rules='mine': 'exact' or 'published' is needed"),
+        ({"rules": "mine"}, "rules='mine'"),
         ({"points": "12"}, "points='12'"),
         ({"tau_rule": "mean"}, "tau_rule='mean'"),
-        ({"t_star": math.nan}, "t_star=nan: a finite confidence"),
-        ({"iou": 0.0}, r"iou=0.0: an overlap in \(0, 1\]"),
+        ({"t_star": math.nan}, "t_star=nan"),
+        ({"iou": 0.0}, "iou=0.0"),
         ({"tpr": 1.5}, "tpr=1.5: a share"),
-        ({"bootstrap": -1}, "bootstrap=-1: an integer"),
-        ({"tau": math.nan}, "tau is NaN"),
-        ({"other": 1}, r"\['other'\] cannot be changed"),
+        ({"bootstrap": -1}, "bootstrap=-1"),
+        ({"tau": math.nan}, "tau to be a number, got NaN"),
+        ({"other": 1}, r"got \['other'\]"),
     ],
 )
 def test_settings_are_checked(change: dict[str, object], message: str) -> None:

@@ -83,9 +83,9 @@ def test_rows_start_with_the_best_and_a_click_sorts_with_the_best_first(opened: 
     page.locator("#r0-headline thead th", has_text="mean AUROC").click()
     area = [results.value("mean_auroc", dataset="near", detector=name) for name in first_column(page)]
     assert area == sorted(area, reverse=True)
-    page.locator("#r0-headline thead th", has_text="ms an image").click()
+    page.locator("#r0-headline thead th", has_text="ms per image").click()
     assert first_column(page)[0] == "detector_0"
-    page.locator("#r0-headline thead th", has_text="ms an image").press("Enter")
+    page.locator("#r0-headline thead th", has_text="ms per image").press("Enter")
     assert first_column(page)[0] == "copied"
     assert page.locator("#r0-headline thead th[aria-sort]").count() == 1
 

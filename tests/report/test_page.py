@@ -130,7 +130,7 @@ def test_page_again_from_the_folder_alone(results: Results, tmp_path: Path) -> N
 
 
 def test_without_pictures_the_page_says_so(results: Results) -> None:
-    assert "Pictures are not stored with these results" in render({"run": results})
+    assert "No pictures are stored with these results" in render({"run": results})
 
 
 def test_each_picture_is_stored_once(results: Results, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_each_picture_is_stored_once(results: Results, tmp_path: Path) -> None:
 def test_missing_thumbnail_is_an_error(results: Results, tmp_path: Path) -> None:
     save_thumbnails(results, tmp_path, read_images)
     next((tmp_path / "thumbnails").glob("*.jpg")).unlink()
-    with pytest.raises(DataError, match="is missing; delete the folder to do without"):
+    with pytest.raises(DataError, match="missing thumbnail"):
         load_thumbnails(tmp_path, keys_to_show(results))
 
 
@@ -150,7 +150,7 @@ def test_missing_thumbnail_is_an_error(results: Results, tmp_path: Path) -> None
 def test_unreadable_index_of_thumbnails_is_an_error(results: Results, tmp_path: Path, content: bytes) -> None:
     save_thumbnails(results, tmp_path, read_images)
     (tmp_path / "thumbnails" / "index.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"index.json: it cannot be read .* delete the folder to do without"):
+    with pytest.raises(DataError, match=r"index\.json: not readable"):
         load_thumbnails(tmp_path, ["near/1"])
 
 
@@ -162,11 +162,11 @@ def test_several_runs_on_one_page(results: Results) -> None:
 
 
 def test_no_results_is_an_error() -> None:
-    with pytest.raises(InvalidArgumentError, match="no results are given"):
+    with pytest.raises(InvalidArgumentError, match="no results given"):
         render({})
 
 
-def test_detectors_are_described_by_settings_and_paper() -> None:
+def test_detectors_are_described_by_their_settings() -> None:
     inner = {"class_path": "oodlit.detectors.logits.energy.Energy", "init_args": {"temperature": 2.0}}
     run = {
         "detector_settings": {
@@ -180,15 +180,6 @@ def test_detectors_are_described_by_settings_and_paper() -> None:
     page = Parsed(render({"run": make_results(("mine", "knn"), run=run)}))
     text = " ".join(page.text)
     assert "percentile=90, then=Energy(temperature=2.0)" in text
-    assert "ReAct: Out-of-distribution Detection With Rectified Activations" in text
-    assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
-
-
-@pytest.mark.parametrize("path", ["oodlit.detectors.ReAct", "oodlit.detectors.shaping.react.ReAct"])
-def test_papers_of_oodlit_s_own_are_found_by_either_path(path: str) -> None:
-    """Version 0.1.0 wrote the path of the file, later ones write the public path."""
-    run = {"detector_settings": {"mine": {"class_path": path, "init_args": {}}}}
-    assert "Rectified Activations" in render({"run": make_results(("mine", "other"), run=run)})
 
 
 def test_entries_of_the_record_are_shown_once() -> None:
@@ -214,7 +205,6 @@ def test_paper_of_somebody_s_own_detector_comes_from_the_record() -> None:
     run = {"references": {"mine": paper}, "detector_settings": {"mine": {"class_path": "their.Mine", "init_args": {}}}}
     page = Parsed(render({"run": make_results(("mine", "msp"), run=run)}))
     assert "me, Mine, here, 2026" in page.text
-    assert "D. Hendrycks" in "".join(page.text)  # results without references still have those of oodlit's own
 
 
 def test_notes_skipped_images_and_left_out_detectors_are_on_the_page() -> None:
@@ -292,9 +282,9 @@ def test_infinite_scores_and_thresholds_are_shown() -> None:
 def test_page_names_the_real_sizes_and_how_intervals_are_made() -> None:
     text = " ".join(Parsed(render({"run": make_results(run={"caveat": "Few photos."})})).text)
     assert "Few photos." in text
-    assert "Classes have 20 images: one image is 5.0 % of the smallest" in text
+    assert "Classes have 20 images; one image is 5.0 % of the smallest" in text
     assert "drawn anew 20 times" in text
-    assert "100 images, 90 right, 10 wrong" in text
+    assert "100 images, 90 correct, 10 wrong" in text
     assert "the run was made without bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
 
 
@@ -316,8 +306,8 @@ def terms_of(text: str) -> dict[str, str]:
 
 def test_words_on_the_page_are_explained(results: Results) -> None:
     found = terms_of(render({"run": results}))
-    assert "the share that is accepted, at the threshold that keeps 95 % of the ID images" in found["accepted %"]
-    assert "correctly classified one scores higher than a misclassified one" in found["ID-AUROC %"]
+    assert "at the threshold that keeps 95 % of the ID images" in found["accepted %"]
+    assert "correctly classified ID image scores higher than a wrongly classified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
     assert "threshold that keeps 95 % of the rightly classified training images" in found["der95"]
     assert "threshold that keeps 99 % of the rightly classified training images; lower is better." in found["der99"]
@@ -356,7 +346,7 @@ def test_findings_stand_before_every_number_and_costs_beside_the_detectors() -> 
     ]
     text = render({"run": make_results(run={"findings": findings, "ms_per_image": {"msp": 0.01234}})})
     body = text[text.index("<h1>") :]
-    assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector refuses")
+    assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector separates")
     assert '<p class="alert good">The accuracy agrees</p>' in body
     assert '<td class="num">0.0123</td>' in body
 

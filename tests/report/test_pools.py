@@ -30,7 +30,7 @@ def test_levels_are_those_of_the_results(results: Results) -> None:
     means = [row["cells"][-1].sort for row in view["rows"]]
     assert means == sorted(means, reverse=True)
     assert (
-        "24 classes, 576 images that tell their severity and 192 test images (as packed); 3 classes a level"
+        "24 classes, 576 images that estimate their severity and 192 test images (as packed); 3 classes per level"
         in (view["detail"])
     )
 
@@ -64,7 +64,7 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
     assert [band.split(" published")[0] for band in view["bands"]] == ["5 to 95 % of 539", "25 to 75 % of 539"]
     (line,) = view["standings"]
     assert re.fullmatch(
-        r"msp: above \d+ of 539 published curves \(softmax\) by the mean over levels,"
+        r"msp: above \d+ of 539 published curves \(softmax\) by the mean over levels;"
         r" \d+ at s0, \d+ at s5, \d+ at s10\.",
         line,
     )
@@ -101,7 +101,7 @@ def test_several_runs_are_ranked_and_unlike_pools_are_not() -> None:
     assert [chart["detector"] for chart in view["charts"]] == ["msp", "good"]
     cells = view["charts"][0]["rows"][0]["cells"]
     assert (len(cells), cells[0].text) == (11, "1.00")
-    assert "do models keep their order" in render(runs)
+    assert "is the order of models the same" in render(runs)
     other = pool_results(5, per_class=9)
     (view,) = correlation_views({**runs, "other": other})
     assert "'net 0' and 'other' are of different pools" in view["problem"]

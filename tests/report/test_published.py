@@ -59,7 +59,7 @@ def results() -> Results:
 
 
 def section(page: str) -> str:
-    return page.partition(">Published beside ours</h2>")[2].partition("</section>")[0]
+    return page.partition(">Published figures</h2>")[2].partition("</section>")[0]
 
 
 def test_every_published_figure_on_the_page_is_the_one_in_the_file(results: Results) -> None:
@@ -85,10 +85,10 @@ def test_what_is_no_comparison_has_its_reason(results: Results) -> None:
 
 def test_an_unknown_network_has_a_place_alone() -> None:
     text = section(render({"run": ninco_run(("msp",), published_as=None)}))
-    assert "not known to be one of its models" in text
+    assert "not known to be one of the published models" in text
     assert Figures(text).found == {}
     assert " of 27</td>" in text
 
 
 def test_a_run_of_other_sets_has_no_such_section() -> None:
-    assert "Published beside ours" not in render({"run": make_results()})
+    assert "Published figures" not in render({"run": make_results()})

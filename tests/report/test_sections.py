@@ -6,7 +6,8 @@ import pytest
 
 import oodlit.report
 from oodlit.report.section import Section, Shown
-from oodlit.report.sections import OF_ALL_RUNS, SECTIONS, SEVERAL
+from oodlit.report.sections import boxes
+from oodlit.report.sections.images import OF_ALL_RUNS, SECTIONS, SEVERAL
 from oodlit.report.thumbnails import ThumbnailStyles
 from tests.report.problems import make_results
 from tests.results.pool_support import pool_results
@@ -15,10 +16,14 @@ FOLDER = Path(oodlit.report.__file__).parent
 
 
 def test_every_file_is_a_line_and_a_template() -> None:
-    files = {path.stem for path in (FOLDER / "sections").glob("*.py")} - {"__init__"}
+    of_images, of_boxes = (
+        {path.stem for path in (FOLDER / "sections" / kind).glob("*.py")} - {"__init__"} for kind in ("images", "boxes")
+    )
     listed = [function.__module__.rpartition(".")[2] for function in (*SECTIONS, *SEVERAL, *OF_ALL_RUNS)]
-    assert sorted(listed) == sorted(files)
-    assert files <= {path.stem for path in (FOLDER / "html").glob("*.html")}
+    assert sorted(listed) == sorted(of_images)
+    assert of_images <= {path.stem for path in (FOLDER / "html").glob("*.html")}
+    assert {function.__module__.rpartition(".")[2] for function in boxes.SECTIONS} == of_boxes
+    assert of_boxes - {"measured"} == {path.stem for path in (FOLDER / "html" / "boxes").glob("*.html")}
 
 
 @pytest.mark.parametrize("results", [make_results(bootstrap=0), pool_results(), make_results((), bootstrap=0)])

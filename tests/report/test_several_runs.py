@@ -13,6 +13,7 @@ from oodlit.report import render, write_report
 from oodlit.report.page import page_names
 from oodlit.report.several import Several, titles
 from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
+from oodlit.results.plots.select import model_name
 from tests.report.problems import make_results
 from tests.report.several_support import make_runs
 from tests.report.test_page import HOSTILE, Parsed
@@ -157,8 +158,8 @@ def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results])
     fewer = fewer.with_record(fewer.run.with_entries({"detector_settings": settings}))
     several = Several({"A": one, "B": fewer})
     assert several.remarks == [
-        "detector_00 has other settings from run to run",
-        "detector_03 is in 1 of 2 runs, and takes no part in mean ranks",
+        "detector_00 has different settings in different runs",
+        "detector_03 is in 1 of 2 runs and does not count in mean ranks",
     ]
     head, *rows = Grids(render(dict(several.runs))).grids[0]
     assert head[-1] == "detector_03"
@@ -175,7 +176,7 @@ def test_runs_without_labels_or_without_detectors_are_compared_as_far_as_they_go
         other = Results.from_scores(bare, one.datasets, detectors, bootstrap=0)
     text = render({"A": one, "B": other})
     assert "2 runs compared" in text
-    assert ("Models against detectors" in text) == bool(detectors)
+    assert ("Models and detectors" in text) == bool(detectors)
     assert "Does a better classifier" not in text
 
 
@@ -235,7 +236,7 @@ def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results],
     last = list(runs)[-1]
     (tmp_path / "thumbnails").mkdir()
     (tmp_path / "thumbnails" / "index.json").write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="not readable"):
         write_report(runs, tmp_path / "pages" / "report.html", folders={last: tmp_path})
     assert not (tmp_path / "pages").exists()
     (tmp_path / "taken").mkdir()
@@ -247,7 +248,7 @@ def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results],
 def test_no_run_is_lost_to_a_name_that_looks_like_that_of_another() -> None:
     one, two, three = make_runs(3, 1, 3, names=("net", "net ", "net (a)")).values()
     two = Results(two.scores, two.table, two.run.with_entries({"backbone": {"name": "net"}}))
-    found = titles({"a": one, "b": two, "c": three})
+    found = titles({"a": one, "b": two, "c": three}, model_name)
     assert list(found) == ["a", "b", "c"]
     assert list(found.values()) == ["net (a)", "net (b)", "net (a)_2"]
     assert "3 runs compared" in render({"a": one, "b": two, "c": three})

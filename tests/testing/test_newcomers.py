@@ -130,7 +130,7 @@ def a_requirement(detector, facts):
 MALFORMED = [
     (declares(needs=frozenset({"logit"})), "unknown need 'logit'; did you mean 'logits'? Known: features, head,"),
     (declares(needs="logits"), "needs must be a frozenset of names, such as frozenset({'logits'}), not 'logits'"),
-    (NoNeeds, "needs is not declared; give a frozenset of names, of features, head,"),
+    (NoNeeds, "missing needs; declare a frozenset of names out of features, head,"),
     (declares(statistics=ClassMoments), "statistics must be a tuple of classes, such as (ClassMoments,), not"),
     (declares(statistics=(5,)), "statistics contains 5, which is not a subclass of Statistic"),
     (declares(requirements=a_requirement), "requirements must be a tuple of functions, such as (a_requirement,), not"),
@@ -175,7 +175,7 @@ def test_error_of_most_checks_is_told_once_with_a_hint():
     first, *others = found.values()
     assert "found: AttributeError: 'NoneType' object has no attribute 'weight'" in first
     assert "declare 'head' in needs" in first
-    assert all(m.startswith("UsesHead() breaks clause '") for m in others)
+    assert all(m.startswith("UsesHead() violates clause '") for m in others)
     assert all(m.endswith(f": same error as in {next(iter(found))}") for m in others)
 
 

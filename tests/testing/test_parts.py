@@ -3,9 +3,11 @@
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 from oodlit.detectors import detectors
-from oodlit.outputs import Model
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Model
 from oodlit.testing import backbones, checks, separated_problem, signed_problem, strategies
 from oodlit.testing.problems import cut, join
 from tests import networks
@@ -89,6 +91,45 @@ def test_cuts_hold_every_image_once(order_and_sizes):
     problem_id = separated_problem().id.select(slice(0, 12))
     batches = list(cut(problem_id, sizes, order))
     assert join(batches).keys == [problem_id.keys[i] for i in order]
+
+
+@given(strategies.heads(min_classes=3, max_classes=4, max_features=2, bias=False))
+def test_heads_keep_their_bounds(head):
+    assert 3 <= head.num_classes <= 4
+    assert 1 <= head.width <= 2
+    assert not head.offset.any()
+
+
+@given(strategies.outputs(min_images=2, max_images=3, num_classes=3, num_features=2, labeled=True))
+def test_outputs_keep_their_bounds(outputs):
+    assert 2 <= len(outputs) <= 3
+    assert outputs.logits.shape[1] == 3
+    assert outputs.features.shape[1] == 2
+    assert outputs.labels.max() < 3
+
+
+@given(st.data())
+def test_outputs_follow_a_head(data):
+    head = data.draw(strategies.heads())
+    outputs = data.draw(strategies.outputs(head=head))
+    assert torch.equal(outputs.logits, head(outputs.features))
+
+
+def test_outputs_take_a_head_or_numbers():
+    with pytest.raises(InvalidArgumentError, match="expected head, or num_classes and num_features"):
+        strategies.outputs(head=Head(torch.eye(2)), num_classes=3)
+
+
+@given(strategies.training_sets(num_classes=4, min_per_class=2, max_per_class=3))
+def test_training_sets_have_every_class(train):
+    counts = torch.bincount(train.labels, minlength=4)
+    assert counts.min() >= 2
+    assert counts.max() <= 3
+
+
+@given(strategies.training_sets(num_classes=4, gaps=True))
+def test_training_sets_with_gaps_are_not_empty(train):
+    assert len(train) > 0
 
 
 @given(strategies.extreme_values(magnitude=100.0, signed=False))

@@ -9,8 +9,7 @@ from rich.text import Text
 
 from oodlit._lightning import pl
 from oodlit.errors import InvalidArgumentError
-from oodlit.report.headline import partial_text
-from oodlit.report.summary import summary_table
+from oodlit.report import partial_text, summary_table
 from oodlit.results import Results
 from oodlit.results.files.storage import check_replaceable
 from oodlit.roles import Role

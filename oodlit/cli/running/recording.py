@@ -54,10 +54,10 @@ def record_missing(
     held, lacking, _ = split_by_cache(folder, manifest, data.streams, data.on_error)
     if not lacking:
         assert manifest is not None  # there is no set without it
-        check_network(folder, manifest, module.fingerprint_with(data.transform_for(module)))
+        check_network(folder, manifest.how, module.fingerprint_with(data.transform_for(module)))
         say(f"--cache {cache}: {_names(held)} there; no image goes through the network")
         precision = str(trainer.get("precision", "32-true"))
-        if other := _otherwise(manifest, dtype=dtype, precision=precision, data=data):
+        if other := _otherwise(manifest.how, dtype=dtype, precision=precision, data=data):
             say(f"--cache {cache}: it was recorded with {other}; that counts, since nothing is recorded now")
         return []
     with quiet() as warned, torch.random.fork_rng():
@@ -90,13 +90,13 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
         )
 
 
-def _otherwise(manifest: Mapping[str, Any], *, dtype: str, precision: str, data: OODDataModule) -> str:
+def _otherwise(how: Mapping[str, Any], *, dtype: str, precision: str, data: OODDataModule) -> str:
     """In what a cache was recorded in another way than is asked for, in words; empty = in nothing."""
     asked = {"dtype": dtype, "precision": precision}
-    if (manifest.get("decoder", "workers") != "workers") != data.decode_on_device:
+    if (how.get("decoder", "workers") != "workers") != data.decode_on_device:
         asked["decoder"] = "that of the run's device" if data.decode_on_device else "workers"
-    differing = {name: value for name, value in asked.items() if manifest.get(name, value) != value}
-    recorded = {"decoder": "workers", **manifest}
+    differing = {name: value for name, value in asked.items() if how.get(name, value) != value}
+    recorded = {"decoder": "workers", **how}
     return ", ".join(f"{name} {recorded[name]}, not {value}" for name, value in differing.items())
 
 

@@ -1,4 +1,4 @@
-"""From a detection network to the boxes of an image, each with its own logits and features.
+"""Readers of detection networks: from images to boxes with logits and features.
 
 Names are loaded on first use: Hugging Face's package is an extra.
 """

@@ -1,4 +1,4 @@
-"""What a detection network gives for one image, and what reads it: the protocol of all adapters."""
+"""The boxes of one image, and the protocol of readers of detection networks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,16 +15,16 @@ class ImageBoxes:
     """The boxes of one image; row i of every field belongs to the same box.
 
     Args:
-        boxes: xmin, ymin, xmax, ymax in pixels of the image that was given, shape (boxes, 4).
-        confidence: The detector's own, in [0, 1], shape (boxes,).
+        boxes: xmin, ymin, xmax, ymax in pixels of the image, shape (boxes, 4).
+        confidence: Confidence of the object detector, in [0, 1], shape (boxes,).
         predictions: Index of the predicted class among the ID classes (no background), shape (boxes,).
-        logits: Over the ID classes (no background), shape (boxes, classes).
-        features: Input of the class layer, shape (boxes, width); None where no linear layer gives the logits.
-        hidden: By layer, what it gives within each box, shape (boxes, channels, ...).
+        logits: Logits over the ID classes (no background), shape (boxes, classes).
+        features: Input of the class layer, shape (boxes, width); None if no linear layer computes the logits.
+        hidden: Activations within each box by layer, shape (boxes, channels, ...).
 
     Raises:
-        InvalidArgumentError: The fields differ in their number of boxes, boxes have no four numbers, a confidence is
-            NaN or outside its range, or a class has no logit.
+        InvalidArgumentError: The fields differ in their number of boxes, boxes do not have four numbers, a confidence
+            is NaN or out of range, or a class has no logit.
 
     Example:
         >>> import torch
@@ -40,28 +40,28 @@ class ImageBoxes:
     hidden: Mapping[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """See that all fields speak of the same boxes."""
+        """Check shapes and ranges."""
         if self.boxes.ndim != 2 or self.boxes.shape[1] != 4:
-            raise InvalidArgumentError(f"ImageBoxes: boxes has shape {tuple(self.boxes.shape)}; (boxes, 4) is needed")
+            raise InvalidArgumentError(f"ImageBoxes: expected boxes of shape (boxes, 4), got {tuple(self.boxes.shape)}")
         named = {n: getattr(self, n) for n in ("confidence", "predictions", "logits", "features")} | dict(self.hidden)
         for name, value in named.items():
             axes = {"confidence": 1, "predictions": 1, "logits": 2, "features": 2}.get(name)
             if value is None or (len(value) == len(self.boxes) and axes in (None, value.ndim)):
                 continue
             raise InvalidArgumentError(
-                f"ImageBoxes: {name} has shape {tuple(value.shape)}, but there are {len(self.boxes)} boxes"
+                f"ImageBoxes: expected {name} of {len(self.boxes)} boxes, got shape {tuple(value.shape)}"
             )
         if self.predictions.dtype.is_floating_point:
-            raise InvalidArgumentError(f"ImageBoxes: predictions are {self.predictions.dtype}; integers are needed")
-        if not bool(((self.confidence >= 0) & (self.confidence <= 1)).all()):  # also what is NaN
+            raise InvalidArgumentError(f"ImageBoxes: expected integer predictions, got {self.predictions.dtype}")
+        if not bool(((self.confidence >= 0) & (self.confidence <= 1)).all()):  # also rejects NaN
             raise InvalidArgumentError(
-                f"ImageBoxes: confidence holds {self.confidence.min():g}..{self.confidence.max():g}; numbers in [0, 1]"
-                " are needed"
+                f"ImageBoxes: expected confidence to be in [0, 1], got"
+                f" {self.confidence.min():g}..{self.confidence.max():g}"
             )
         if len(self) and not 0 <= int(self.predictions.min()) <= int(self.predictions.max()) < self.logits.shape[1]:
             raise InvalidArgumentError(
-                f"ImageBoxes: predictions hold {int(self.predictions.min())}..{int(self.predictions.max())}; positions"
-                f" among the {self.logits.shape[1]} logits, from 0 on and without background, are needed"
+                f"ImageBoxes: expected predictions to be positions of the {self.logits.shape[1]} logits, without"
+                f" background, got {int(self.predictions.min())}..{int(self.predictions.max())}"
             )
 
     def __len__(self) -> int:
@@ -69,7 +69,7 @@ class ImageBoxes:
         return len(self.boxes)
 
     def select(self, rows: Tensor) -> "ImageBoxes":
-        """The given boxes, by index or mask."""
+        """Select boxes by index or mask."""
         return ImageBoxes(
             self.boxes[rows],
             self.confidence[rows],
@@ -87,34 +87,34 @@ class ImageBoxes:
 
 @runtime_checkable
 class BoxReader(Protocol):
-    """Reads a detection network. A network that none of oodlit's readers knows needs such an object of its own.
+    """Reads the boxes of a detection network. Implement it for networks that the readers of oodlit do not support.
 
-    `FunctionReader` makes one of a plain function.
+    `FunctionReader` wraps a plain function.
 
     Attributes:
-        network: The network; its weights tell fits apart, and it is moved to the device of the run.
+        network: The network; its weights identify fitted detectors, and it is moved to the device of the run.
     """
 
     network: nn.Module
 
     def head(self) -> Head:
-        """The class layer without background, from features to logits.
+        """Return the class layer without background, from features to logits.
 
         Raises:
-            RequirementError: There is none; says why.
+            RequirementError: There is none; states why.
         """
 
     @property
     def head_problem(self) -> str:
-        """Why there is no linear class layer; empty if there is one. Final after the first image was read."""
+        """Why there is no linear class layer; empty if there is one. Final after the first image."""
 
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
     ) -> list[ImageBoxes]:
-        """The boxes of each image, independent of the other images.
+        """Return the boxes of each image, which must not depend on the other images.
 
         Args:
             images: RGB in [0, 1], each of its own size, shape (3, height, width).
-            layers: Layers whose activations within each box are asked for, with the number of cells a side.
-            min_confidence: Boxes below are left out.
+            layers: Layers whose activations within each box are needed, with the number of cells per side.
+            min_confidence: Boxes with a lower confidence are dropped.
         """

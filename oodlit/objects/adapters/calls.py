@@ -1,4 +1,4 @@
-"""What modules of a network took and gave during one pass."""
+"""Inputs and outputs of modules of a network during one forward pass."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ class Call(NamedTuple):
 
 @contextmanager
 def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]]:
-    """Collect all calls of modules, by the names given here; hooks are gone afterwards.
+    """Collect all calls of modules by these names; hooks are removed afterwards.
 
     Example:
         >>> import torch
@@ -48,12 +48,12 @@ def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]
 
 @contextmanager
 def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> Iterator["Maps"]:
-    """Collect the maps of named layers during one pass over one image.
+    """Collect the feature maps of layers during one forward pass of one image.
 
     Args:
         network: The network.
-        layers: Cells a side of each layer.
-        feature_map: The submodule that "feature_map" stands for; empty = none.
+        layers: Cells per side of each layer.
+        feature_map: Name of the submodule that "feature_map" refers to; empty = none.
 
     Raises:
         UnknownNameError: There is no such layer.
@@ -68,19 +68,19 @@ def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> 
 
 
 class Maps:
-    """Maps of one pass.
+    """Feature maps of one forward pass.
 
     Args:
-        kept: What layers gave.
-        names: Submodule of each layer that was asked for.
-        layers: Cells a side of each.
+        kept: Outputs of the layers.
+        names: Submodule of each requested layer.
+        layers: Cells per side of each.
     """
 
     def __init__(self, kept: Mapping[str, Any], names: Mapping[str, str], layers: Mapping[str, int]) -> None:
         self._kept, self._names, self._layers = kept, names, layers
 
     def inside(self, boxes: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
-        """Each layer within each box.
+        """Return the activations of each layer within each box.
 
         Args:
             boxes: In pixels of the network's input, shape (boxes, 4).

@@ -1,4 +1,4 @@
-"""The reader of a network, by what the network is."""
+"""Selects the reader of a network by its type."""
 
 from torch import nn
 from torchvision.models.detection.fcos import FCOS
@@ -13,13 +13,13 @@ from oodlit.objects.adapters.rcnn import RCNNReader
 
 
 def reader_of(network: nn.Module | BoxReader) -> BoxReader:
-    """The reader of a torchvision detector, or the reader itself.
+    """Return the reader of a torchvision detector, or the reader itself.
 
     Args:
         network: A torchvision detector, or a `BoxReader`.
 
     Raises:
-        InvalidArgumentError: A network of another kind; says how to wrap it.
+        InvalidArgumentError: The network is of another kind; states how to wrap it.
 
     Example:
         >>> from torchvision.models.detection import ssdlite320_mobilenet_v3_large
@@ -36,7 +36,7 @@ def reader_of(network: nn.Module | BoxReader) -> BoxReader:
     name = type(network).__name__
     if type(network).__module__.startswith("transformers."):
         raise InvalidArgumentError(
-            f"{name}: its images go through an image processor; wrap both: HuggingFaceReader(network, processor)"
+            f"{name}: requires an image processor; wrap both: HuggingFaceReader(network, processor)"
         )
     raise InvalidArgumentError(
         f"{name}: no torchvision detector; wrap it: HuggingFaceReader(network, processor) for a detector with queries,"

@@ -16,20 +16,20 @@ from oodlit.objects.adapters.calls import calls_of, maps_of
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
 from oodlit.outputs import Head
 
-NO_HEAD = "a one-stage detector of torchvision gives its class logits by a convolution that looks beyond one place"
+NO_HEAD = "one-stage detectors of torchvision compute class logits by a convolution over several positions"
 
 
 @final
 class DenseReader:
     """Reads boxes and class logits; a kept box is one class of one anchor. There are no features: see `head_problem`.
 
-    As with `RCNNReader`, the choice of the boxes is made again with the numbers of the anchors, and compared with the
-    answer of the network for every image.
+    As in `RCNNReader`, the selection of boxes is repeated with the numbers of the anchors and compared with the output
+    of the network for every image.
 
     Args:
         network: A torchvision `RetinaNet`, `FCOS` or `SSD`; in eval mode.
-        background: True (default): class 0 is the background, as in torchvision's own weights, and is dropped. False:
-            RetinaNet or FCOS was trained with labels from 0 on.
+        background: Whether class 0 is the background, which is dropped, as in the weights of torchvision. False =
+            RetinaNet or FCOS was trained with labels from 0.
 
     Raises:
         InvalidArgumentError: `background=False` for an SSD, whose softmax has a background.
@@ -53,7 +53,7 @@ class DenseReader:
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
     ) -> list[ImageBoxes]:
-        """The boxes of each image; one pass an image, so that none depends on the others of its batch."""
+        """Return the boxes of each image; one forward pass per image keeps images independent."""
         return [self._read(image, layers, min_confidence) for image in images]
 
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
@@ -71,8 +71,8 @@ class DenseReader:
         first = int(self.background)
         if bool((answer["labels"][chosen] < first).any()):
             raise InvalidArgumentError(
-                "DenseReader: the network predicts class 0, which is the background in torchvision's own weights; if"
-                " its labels begin at 0, say so: DenseReader(network, background=False)"
+                "DenseReader: the network predicts class 0, which is the background in the weights of torchvision; if"
+                " its labels start at 0, use DenseReader(network, background=False)"
             )
         return ImageBoxes(
             answer["boxes"][chosen],
@@ -85,7 +85,7 @@ class DenseReader:
     def _kept(
         self, given: Mapping[str, Tensor], anchors: Tensor, size: tuple[int, int], places: list[int]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Anchor, class, box in the network's input, and score of each box that is kept."""
+        """Anchor, class, box in the network's input, and score of each selected box."""
         network = self.network
         parts = []
         for start, first, scores in self._groups(given, places):
@@ -99,7 +99,7 @@ class DenseReader:
         return anchor[best], labels[best], boxes[best], of_boxes[best]
 
     def _groups(self, given: Mapping[str, Tensor], places: list[int]) -> Iterator[tuple[int, int, Tensor]]:
-        """Scores among which the best candidates are chosen, with their first anchor and class."""
+        """Groups of scores from which the best candidates are selected, with their first anchor and class."""
         logits = given["cls_logits"]
         if isinstance(self.network, SSD):  # class by class, over all anchors
             scores = logits.softmax(dim=-1)

@@ -1,4 +1,4 @@
-"""Any other detector: a function from images to boxes."""
+"""Other detectors: a function from images to boxes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,15 +14,16 @@ from oodlit.outputs import Head
 
 @final
 class FunctionReader:
-    """Boxes by a function, or a network that returns `ImageBoxes`: the way for a detector that is none of the known.
+    """Wraps a function, or a network, that returns `ImageBoxes`: for detectors that no other reader supports.
 
     Args:
         function: From a list of images (RGB in [0, 1], (3, height, width), each of its own size) to one `ImageBoxes`
             for each, in pixels of that image, without background, after suppression. Images must not influence each
-            other. Activations that `LaRD` looks at may come along as `hidden`, by the name that it asks for.
-        network: The network behind the function; its weights tell fits apart. None = the function, if it is a module.
+            other. Activations for `LaRD` can be returned as `hidden`, by the requested name.
+        network: The network of the function; its weights identify fitted detectors. None = the function, if it is a
+            module.
         class_layer: The linear layer from the features of a box to its logits, without background; None = there is
-            none. Whether head(features) = logits is seen at the first boxes.
+            none. The first boxes verify that head(features) = logits.
 
     Raises:
         InvalidArgumentError: There is no network.
@@ -59,10 +60,10 @@ class FunctionReader:
         network = function if network is None and isinstance(function, nn.Module) else network
         if network is None:
             raise InvalidArgumentError(
-                "FunctionReader: network=None; give the network behind the function, whose weights tell fits apart"
+                "FunctionReader: missing network; pass that of the function, whose weights identify fitted detectors"
             )
         self._function, self.network = function, network
-        self._class_layer = ClassLayer(class_layer, None, "no class layer was named" if class_layer is None else None)
+        self._class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)
 
     def head(self) -> Head:
         """The class layer."""
@@ -76,22 +77,22 @@ class FunctionReader:
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
     ) -> list[ImageBoxes]:
-        """What the function gives, without boxes below `min_confidence`.
+        """Return the boxes of the function with a confidence of at least `min_confidence`.
 
         Raises:
-            InvalidArgumentError: It gives no `ImageBoxes` for each image.
-            RequirementError: A layer is asked for that it does not bring along.
+            InvalidArgumentError: The function does not return one `ImageBoxes` for each image.
+            RequirementError: The function does not return a requested layer.
         """
         found = list(self._function(list(images)))
         if len(found) != len(images) or not all(isinstance(boxes, ImageBoxes) for boxes in found):
             raise InvalidArgumentError(
-                f"FunctionReader: the function gave {len(found)} {type(found[0]).__name__ if found else 'objects'} for"
-                f" {len(images)} images; one ImageBoxes for each is needed"
+                f"FunctionReader: expected one ImageBoxes for each of {len(images)} images, the function returned"
+                f" {len(found)} {type(found[0]).__name__ if found else 'objects'}"
             )
         for boxes in found:
             if boxes.features is not None:
                 self._class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
-                raise RequirementError(f"the function brings no hidden {missing[0]!r} along")
+                raise RequirementError(f"the function does not return hidden {missing[0]!r}")
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

@@ -1,4 +1,4 @@
-"""Hugging Face's detectors with queries: DETR, Conditional and Deformable DETR, RT-DETR, D-FINE, YOLOS and others."""
+"""Detectors with queries of Hugging Face: DETR, Conditional and Deformable DETR, RT-DETR, D-FINE, YOLOS and others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
@@ -18,15 +18,15 @@ from oodlit.outputs import Head
 class HuggingFaceReader:
     """Reads a box, its class logits and the input of the last class layer for every query.
 
-    Confidence and class are those of the largest class logit: softmax where there is one logit more than labels, the
-    "no object" of DETR and YOLOS, which is dropped; sigmoid otherwise. Each query is one box, also where a model's own
-    post-processing lists it once more for another class.
+    Confidence and class are those of the largest class logit. If there is one more logit than labels, the "no object"
+    of DETR and YOLOS, confidences are a softmax and this logit is dropped; otherwise they are a sigmoid. Each query is
+    one box, even if the post-processing of the model repeats it for other classes.
 
     Args:
-        network: A `...ForObjectDetection` of transformers, or what returns `logits` (images, queries, classes) and
-            `pred_boxes` (centre, width and height between 0 and 1); in eval mode.
-        processor: Its image processor, as `AutoImageProcessor.from_pretrained` gives it: from a list of uint8 images
-            (3, height, width) to `pixel_values` and the like.
+        network: A `...ForObjectDetection` of transformers, or a network that returns `logits` (images, queries,
+            classes) and `pred_boxes` (center, width and height between 0 and 1); in eval mode.
+        processor: Its image processor, such as from `AutoImageProcessor.from_pretrained`: from a list of uint8 images
+            (3, height, width) to `pixel_values` and other inputs.
     """
 
     def __init__(self, network: nn.Module, processor: Callable[..., Any]) -> None:
@@ -47,7 +47,7 @@ class HuggingFaceReader:
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
     ) -> list[ImageBoxes]:
-        """The boxes of each image, the surest first; one pass an image, so that none depends on the others."""
+        """Return the boxes of each image by falling confidence; one forward pass per image keeps images independent."""
         return [self._read(image, layers, min_confidence) for image in images]
 
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
@@ -65,7 +65,7 @@ class HuggingFaceReader:
         chances = logits.softmax(dim=-1) if own.shape[1] < logits.shape[1] else logits.sigmoid()
         confidence, classes = chances[:, : own.shape[1]].max(dim=1)
         order = confidence.argsort(descending=True, stable=True)
-        rows = order[~(confidence[order] < min_confidence)]  # NaN stays, and is refused
+        rows = order[~(confidence[order] < min_confidence)]  # NaN stays, and is rejected later
         boxes = box_convert(centres[rows], "cxcywh", "xyxy")
         size = inputs["pixel_values"].shape[-2:]
         return ImageBoxes(
@@ -78,7 +78,7 @@ class HuggingFaceReader:
         )
 
     def _inputs(self, image: Tensor) -> dict[str, Tensor]:
-        """What the processor makes of the pixels as they were decoded."""
+        """Process the decoded pixels."""
         device, dtype = place_of(self.network)
         pixels = (image * 255).round().to(torch.uint8)
         made = self.processor(images=[pixels.cpu()], return_tensors="pt")
@@ -95,7 +95,7 @@ class HuggingFaceReader:
         return logits[:, :-1] if logits.shape[1] == labels + 1 else logits
 
     def _choose(self, calls: Mapping[str, list[Call]], logits: Tensor) -> None:
-        """The layer whose last call gave the logits."""
+        """Find the layer whose last call returned the logits."""
         gave = [name for name, made in calls.items() if _last_that_gave(made, logits) is not None]
         self._name = gave[-1] if gave else ""
         background = -1 if self._own(logits).shape[1] < logits.shape[1] else None
@@ -111,7 +111,7 @@ class HuggingFaceReader:
 
 
 def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
-    """The last of the calls with these logits as its output."""
+    """The last call with these logits as its output."""
     return next((call for call in reversed(calls) if _is_same(call.given, logits)), None)
 
 

@@ -1,4 +1,4 @@
-"""torchvision's two-stage detectors: Faster R-CNN, and Mask and Keypoint R-CNN, whose boxes are made alike."""
+"""Two-stage detectors of torchvision: Faster, Mask and Keypoint R-CNN."""
 
 from collections.abc import Mapping, Sequence
 from typing import final
@@ -14,19 +14,19 @@ from oodlit.objects.adapters.traced import suppressed, survivors, verify
 from oodlit.outputs import Head
 
 MIN_SIDE = 1e-2
-"""Boxes with a shorter side are dropped, in pixels; a constant of torchvision."""
+"""Smallest side of a box, in pixels; a constant of torchvision."""
 
 
 @final
 class RCNNReader:
-    """Reads boxes, class logits (the background, column 0, is dropped) and the input of the class layer.
+    """Reads boxes, class logits without the background (column 0), and the input of the class layer.
 
-    A kept box is one class of one proposal; its logits and features are those of the proposal. The rows are found by
-    making torchvision's choice again with the numbers of the proposals, and the result is compared with the answer of
-    the network for every image.
+    A box is one class of one proposal and has its logits and features. To find them, the reader repeats torchvision's
+    selection of boxes with the numbers of the proposals and compares the result with the output of the network for
+    every image.
 
     Args:
-        network: A torchvision `FasterRCNN`, or one of its kind; in eval mode.
+        network: A torchvision `FasterRCNN`, or a similar detector; in eval mode.
     """
 
     def __init__(self, network: GeneralizedRCNN) -> None:
@@ -47,7 +47,7 @@ class RCNNReader:
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
     ) -> list[ImageBoxes]:
-        """The boxes of each image; one pass an image, so that none depends on the others of its batch."""
+        """Return the boxes of each image; one forward pass per image keeps images independent."""
         return [self._read(image, layers, min_confidence) for image in images]
 
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
@@ -84,7 +84,7 @@ class RCNNReader:
     def _kept(
         self, logits: Tensor, deltas: Tensor, proposals: list[Tensor], size: tuple[int, int]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Proposal, class, box in the network's input, and score of each box that is kept."""
+        """Proposal, class, box in the network's input, and score of each selected box."""
         heads = self.network.roi_heads
         every = clip_boxes_to_image(heads.box_coder.decode(deltas, proposals), size)
         scores = logits.softmax(dim=-1)

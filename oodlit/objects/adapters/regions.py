@@ -1,4 +1,4 @@
-"""What a layer says of the inside of a box: RoIAlign on its map."""
+"""Activations of a layer within boxes: RoIAlign on its feature map."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,17 +12,17 @@ from oodlit.errors import InvalidArgumentError
 def inside_boxes(
     activation: object, boxes: Float[Tensor, "boxes 4"], size: Sequence[int], *, layer: str, cells: int
 ) -> Float[Tensor, "boxes channels cells cells"]:
-    """Values of a map within each box of one image, by bilinear interpolation at aligned places (RoIAlign).
+    """Interpolate a feature map within each box of one image (RoIAlign, aligned).
 
     Args:
-        activation: A map (1, channels, y, x); of several maps, such as those of a pyramid, the finest is taken.
+        activation: A map (1, channels, y, x), or several maps, such as a pyramid, of which the finest is used.
         boxes: In pixels of the network's input.
-        size: Height and width of the network's input, which the map covers as a whole.
-        layer: Named in errors.
-        cells: Number of cells a side.
+        size: Height and width of the network's input.
+        layer: Name of the layer, for errors.
+        cells: Number of cells per side.
 
     Raises:
-        InvalidArgumentError: The layer gives no map.
+        InvalidArgumentError: The layer has no map.
 
     Example:
         >>> import torch
@@ -36,9 +36,7 @@ def inside_boxes(
     maps = [m for m in _tensors(activation) if m.ndim == 4 and len(m) == 1]
     if not maps:
         found = ", ".join(str(tuple(t.shape)) for t in _tensors(activation)) or f"a {type(activation).__name__}"
-        raise InvalidArgumentError(
-            f"layer {layer!r} gives {found}; a map (image, channels, y, x) is needed to look into a box"
-        )
+        raise InvalidArgumentError(f"layer {layer!r}: expected a map (image, channels, y, x), got {found}")
     finest = max(maps, key=lambda m: m.shape[2] * m.shape[3]).float()
     scale = boxes.new_tensor([finest.shape[3] / size[1], finest.shape[2] / size[0]]).repeat(2)
     cut: Tensor = roi_align(finest, [(boxes * scale).float()], (cells, cells), aligned=True)

@@ -1,4 +1,4 @@
-"""torchvision's choice of the boxes that are kept, with the row of each; verified by the network's own answer."""
+"""torchvision's selection of boxes with the row of each, verified by the output of the network."""
 
 from collections.abc import Mapping
 
@@ -11,11 +11,11 @@ from oodlit.errors import RequirementError
 
 
 def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the scores above a threshold, the highest `limit` of them.
+    """Return rows and columns of the scores above a threshold, at most the `limit` highest.
 
     Args:
         scores: Shape (rows, columns).
-        threshold: Scores must be above.
+        threshold: Scores must be larger.
         limit: Largest number; None = all.
 
     Example:
@@ -31,7 +31,7 @@ def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tup
 
 
 def suppressed(boxes: Tensor, scores: Tensor, labels: Tensor, overlap: float, limit: int) -> Tensor:
-    """Places of the boxes that stay after suppression within each class, by falling score."""
+    """Return positions of the boxes that remain after suppression within each class, by falling score."""
     kept: Tensor = batched_nms(boxes, scores, labels, overlap)
     return kept[:limit]
 
@@ -44,18 +44,18 @@ def verify(
     answer: Mapping[str, Tensor],
     original: tuple[int, int],
 ) -> None:
-    """See that these boxes are the network's own answer, box by box.
+    """Check that these boxes are the output of the network.
 
     Args:
         boxes: In pixels of the network's input.
         scores: Their confidence.
-        labels: Their class, as the network numbers it.
+        labels: Their class, as numbered by the network.
         size: Height and width of the image in the network's input.
         answer: Boxes (in original pixels), scores and labels that the network returned.
         original: Height and width of the image.
 
     Raises:
-        RequirementError: They differ: the network chooses its boxes in a way of its own.
+        RequirementError: They differ, so the network selects boxes in another way.
     """
     same = len(boxes) == len(answer["boxes"]) and bool((labels == answer["labels"]).all())
     if same and len(boxes):
@@ -64,6 +64,6 @@ def verify(
         same = max(off, float((scores - answer["scores"]).abs().amax())) < 1e-5
     if not same:
         raise RequirementError(
-            f"the {len(answer['boxes'])} boxes that the network returns cannot be traced back to their logits: it"
-            " chooses its boxes in another way than torchvision; wrap it in a FunctionReader that returns both"
+            f"the {len(answer['boxes'])} boxes of the network cannot be traced to their logits, since it selects boxes"
+            " in another way than torchvision; wrap it in a FunctionReader that returns both"
         )

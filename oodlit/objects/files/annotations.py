@@ -1,4 +1,4 @@
-"""Annotated objects of some images, and a strict reader of COCO's JSON."""
+"""Annotated objects, and a strict reader of COCO's JSON."""
 
 import json
 import math
@@ -21,28 +21,28 @@ from oodlit.objects.files.problems import Problems
 __all__ = ["Annotations", "read_annotations", "read_json"]
 
 TOLERANCE = 1.0
-"""Pixels by which a box may leave its image: rounding of relative coordinates."""
+"""Pixels that a box may extend beyond its image, due to the rounding of relative coordinates."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotations:
-    """Objects of some images; row i of every field but those of images and classes belongs to the same object.
+    """Objects of some images; row i of every field of objects belongs to the same object.
 
-    Images without objects are images all the same.
+    Images without objects are included.
 
     Args:
         dataset: Name of the data set.
-        keys: `dataset/id` of all images, the id as the file has it.
+        keys: `dataset/id` of all images, with the id in the file.
         sizes: Width and height of all images in pixels, int64, shape (images, 2).
         boxes: xmin, ymin, xmax, ymax in pixels, float64, shape (objects, 4).
         image: Position in `keys` of the image of every object, int64, shape (objects,).
         labels: Position in `class_names` of the class of every object, int64, shape (objects,).
-        is_crowd: Whether a box stands for a group of objects, boolean, shape (objects,).
-        ids: The id of every object in the file, as text.
-        class_names: The classes; an id of the file is never an index.
-        category_ids: The id of every class in the file, as text; "" for a class that the file lacks.
-        file_names: The file of every image as it is named there; empty where it is not.
-        notes: What was repaired.
+        is_crowd: Whether a box contains a group of objects, boolean, shape (objects,).
+        ids: Id of every object in the file, as text.
+        class_names: The classes; ids of the file are not indices.
+        category_ids: Id of every class in the file, as text; "" for a class that is missing in the file.
+        file_names: File name of every image; empty if the file has none.
+        notes: Descriptions of repairs.
     """
 
     dataset: str
@@ -64,7 +64,7 @@ class Annotations:
 
     @property
     def num_images(self) -> int:
-        """Number of images, those without objects too."""
+        """Number of images, including those without objects."""
         return len(self.keys)
 
     @property
@@ -74,18 +74,18 @@ class Annotations:
 
     @cached_property
     def image_ids(self) -> Identifiers:
-        """From an image's id, as a file writes it, to its position in `keys`."""
+        """Map ids of images to positions in `keys`."""
         return Identifiers(key.removeprefix(f"{self.dataset}/") for key in self.keys)
 
     @cached_property
     def categories(self) -> Identifiers:
-        """From a category's id, as a file writes it, to the position of its class in `class_names`."""
+        """Map ids of categories to positions in `class_names`."""
         return Identifiers(self.category_ids)
 
     def classes_like(self, class_names: Sequence[str]) -> list[str]:
-        """Classes with objects here that have the name of one of `class_names`, case and spaces apart.
+        """Return classes with objects whose name equals one of `class_names`, ignoring case and spaces.
 
-        What to look at first in a set that should hold unknown objects alone.
+        A set of unknown objects should have none.
 
         Example:
             >>> coco = {"images": [{"id": 1, "width": 9, "height": 9}], "categories": [{"id": 3, "name": "Cat"}],
@@ -110,23 +110,23 @@ def read_annotations(
 ) -> Annotations:
     """Read the objects of a COCO file (`images`, `annotations`, `categories`).
 
-    Ids may be integers or text, start from 0 and have gaps. `area`, masks and whatever else is there are not read.
+    Ids can be integers or text, start at 0 and have gaps. `area`, masks and other entries are ignored.
 
     Args:
         path: The file.
-        dataset: Name of the data set; the first part of every key.
-        class_names: The classes in the order of the network's logits; those of the file are found by their name.
-            None = the file's own, in its order.
-        repair: Whether boxes that leave their image are cut and those without area left out, which `notes` tells.
-            False (default) = they are an error.
+        dataset: Name of the data set, the first part of every key.
+        class_names: The classes in the order of the logits; classes of the file are found by name. None = those of the
+            file, in its order.
+        repair: Whether to crop boxes at the border of their image and to drop those without area, with a note in
+            `notes`. False (default) = they are an error.
 
     Returns:
         All images and objects.
 
     Raises:
-        DataError: The file is not readable, lacks something, or holds something that does not fit: ids that occur
-            twice, objects of unknown images or categories, boxes outside of their image or without area. All kinds are
-            told at once, each with its number and the first that is concerned.
+        DataError: The file is not readable, or incomplete or contradictory: ids that occur twice, objects of unknown
+            images or categories, boxes outside of their image or without area. One error reports all kinds of problems,
+            each with its number and the first occurrence.
         InvalidArgumentError: A name is not allowed.
     """
     source = Path(path)
@@ -136,9 +136,9 @@ def read_annotations(
 def parse_annotations(
     content: Any, dataset: str, path: Path, *, class_names: Sequence[str] | None = None, repair: bool = False
 ) -> Annotations:
-    """The objects of a COCO file that is read already; see `read_annotations`."""
+    """Convert the content of a COCO file; see `read_annotations`."""
     if not dataset or "/" in dataset:
-        raise InvalidArgumentError(f"data set name {dataset!r}: a name without slashes is needed")
+        raise InvalidArgumentError(f"expected the name of a data set without slashes, got {dataset!r}")
     parts = _parts(content, path)
     problems = Problems(path)
     images = _images(parts["images"], problems)
@@ -149,7 +149,7 @@ def parse_annotations(
     else:
         names = list(class_names)
         if len(set(names)) < len(names):
-            raise InvalidArgumentError(f"class_names: a name occurs twice in {names}")
+            raise InvalidArgumentError(f"class_names: expected distinct names, got {names}")
         by_name = {name: identity for identity, name in categories.items()}
         ids = [by_name.get(name, "") for name in names]
     found = _Objects(images, categories, names, problems, repair=repair)
@@ -173,29 +173,29 @@ def parse_annotations(
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds.
+    """Read a JSON file.
 
     Raises:
-        DataError: It is not there, or not JSON.
+        DataError: The file is missing, or not valid JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))  # some programs begin with a byte order mark
+        return json.loads(path.read_text(encoding="utf-8-sig"))  # some programs write a byte order mark
     except OSError as error:
         raise DataError(f"{path}: not readable ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not readable as JSON ({error})") from error
+        raise DataError(f"{path}: not valid JSON ({error})") from error
 
 
 def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
     names = ("images", "annotations", "categories")
     if not isinstance(content, dict):
-        kind = "a list, as predictions are" if isinstance(content, list) else type(content).__name__
+        kind = "a list, such as predictions" if isinstance(content, list) else type(content).__name__
         raise DataError(
-            f"{path}: no annotations in COCO's format: an object with {', '.join(names)} is needed, not {kind}"
+            f"{path}: not annotations in COCO's format: expected an object with {', '.join(names)}, got {kind}"
         )
     if missing := [name for name in names if not isinstance(content.get(name), list)]:
         raise DataError(
-            f"{path}: no annotations in COCO's format: {', '.join(missing)} missing or not a list; there is"
+            f"{path}: not annotations in COCO's format: {', '.join(missing)} missing or not a list; found"
             f" {', '.join(map(str, content)) or 'nothing'}"
         )
     return {name: content[name] for name in names}
@@ -208,10 +208,10 @@ _Images = dict[str, tuple[tuple[int, int], str]]
 def _images(entries: Sequence[Any], problems: Problems) -> _Images:
     found: _Images = {}
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - what is no object lacks everything
+        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - other values have no entries
         identity, where = id_text(entry.get("id")), f"images[{position}]"
         if identity is None:
-            problems.add("images without id", f"{where}: {entry.get('id')!r}", "text or an integer is needed")
+            problems.add("images without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
             continue
         if identity in found:
             problems.add("ids of images that occur twice", f"{where}: {identity}")
@@ -241,7 +241,7 @@ def _categories(entries: Sequence[Any], problems: Problems) -> dict[str, str]:
 
 
 class _Objects:
-    """The objects of a file, one after the other."""
+    """Collects the objects of a file."""
 
     def __init__(
         self, images: _Images, categories: Mapping[str, str], names: Sequence[str], problems: Problems, *, repair: bool
@@ -260,11 +260,11 @@ class _Objects:
         self.repaired: dict[str, int] = {}
 
     def add(self, entry: Any, where: str) -> None:
-        """Take one annotation, or say what does not fit."""
+        """Add one annotation, or its problem."""
         entry = entry if isinstance(entry, Mapping) else {}
         identity = id_text(entry.get("id"))
         if identity is None:
-            self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "text or an integer is needed")
+            self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
             return
         where = f"{where}, id {identity}"
         if identity in self.seen:
@@ -281,14 +281,14 @@ class _Objects:
         name = self.category_names[category]
         if name not in self.class_of:
             self.problems.add(
-                "annotations of classes that the network lacks",
+                "annotations of classes that the network does not know",
                 f"{where}: {name!r}",
-                f"it has {_listing(self.class_of)}",
+                f"known classes are {_listing(self.class_of)}",
             )
             return
         crowd = entry.get("iscrowd", 0)
         if crowd not in (0, 1):
-            self.problems.add("annotations with another iscrowd than 0 or 1", f"{where}: {crowd!r}")
+            self.problems.add("annotations with an iscrowd other than 0 or 1", f"{where}: {crowd!r}")
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
         if box is not None:
@@ -299,9 +299,9 @@ class _Objects:
             self.ids.append(identity)
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
-        """The corners of a box; None if it does not fit, or was left out by repair."""
+        """The corners of a box; None if it has a problem, or was dropped by a repair."""
         if not is_bbox(bbox):
-            self.problems.add("annotations without box", f"{where}: bbox {bbox!r}", "[x, y, width, height] is needed")
+            self.problems.add("annotations without box", f"{where}: bbox {bbox!r}", "expected [x, y, width, height]")
             return None
         x, y, width, height = map(float, bbox)
         box = [x, y, x + width, y + height]
@@ -310,17 +310,17 @@ class _Objects:
             self.problems.add(
                 "boxes outside of their image",
                 f"{where}: {bbox} in an image of {size[0]} x {size[1]}",
-                "repair=True cuts them",
+                "repair=True crops them",
             )
             return None
         if outside > TOLERANCE:
-            self._note("boxes were cut at the border of their image")
+            self._note("boxes were cropped at the border of their image")
             box = [min(max(value, 0.0), float(size[axis % 2])) for axis, value in enumerate(box)]
         if not (box[0] < box[2] and box[1] < box[3]):
             if self.repair:
-                self._note("boxes without area were left out")
+                self._note("boxes without area were dropped")
             else:
-                self.problems.add("boxes without area", f"{where}: bbox {bbox}", "repair=True leaves them out")
+                self.problems.add("boxes without area", f"{where}: bbox {bbox}", "repair=True drops them")
             return None
         return box
 
@@ -329,7 +329,7 @@ class _Objects:
 
 
 def is_bbox(value: Any) -> TypeGuard[list[float]]:
-    """Whether a value is four finite numbers that fit a float.
+    """Whether a value is a list of four finite numbers.
 
     Example:
         >>> is_bbox([0, 0, 2.5, 3]), is_bbox([0, 0, 1]), is_bbox([0, 0, float("nan"), 1]), is_bbox(None)
@@ -339,7 +339,7 @@ def is_bbox(value: Any) -> TypeGuard[list[float]]:
 
 
 def is_number(value: Any) -> TypeGuard[float]:
-    """Whether a value is a number that fits a float; NaN and infinities are such numbers.
+    """Whether a value is a number in the range of a float; NaN and infinities count.
 
     Example:
         >>> is_number(3), is_number(float("nan")), is_number(True), is_number("3"), is_number(10**400)

@@ -1,23 +1,23 @@
-"""Boxes that cannot be in pixels of their image: they would hit nothing, and every object would look dismissed."""
+"""Detect boxes that are not in pixels of their image: they would hit nothing, and all objects would look dismissed."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 _RELATIVE = 1.5
-"""No coordinate is larger where all are shares of width and height, which networks may overstep a little."""
+"""Largest coordinate of boxes relative to width and height, which networks can exceed slightly."""
 _SIDE = 12
-"""Pixels from which on a side of an image is not taken for a share."""
+"""Smallest side of an image, in pixels, for which relative boxes are detected."""
 
 
 def are_outside(
     boxes: Float[np.ndarray, "boxes 4"], sizes: Int[np.ndarray, "boxes 2"], *, tolerance: float = 1.0
 ) -> Bool[np.ndarray, " boxes"]:
-    """Which boxes lie outside of their image altogether.
+    """Which boxes lie completely outside of their image.
 
     Args:
         boxes: xmin, ymin, xmax, ymax.
         sizes: Width and height of the image of every box.
-        tolerance: Pixels of rounding.
+        tolerance: Tolerance in pixels, for rounding.
 
     Example:
         >>> are_outside(np.array([[60.0, 0, 99, 9], [70, 0, 99, 9]]), np.array([[64, 48], [64, 48]])).tolist()
@@ -28,7 +28,7 @@ def are_outside(
 
 
 def are_relative(boxes: Float[np.ndarray, "boxes 4"], sizes: Int[np.ndarray, "boxes 2"]) -> bool:
-    """Whether all boxes look like shares of width and height: within a pixel or two of images that are much larger.
+    """Whether all boxes look relative to width and height: at most 1.5 in images that are much larger.
 
     Example:
         >>> are_relative(np.array([[0.1, 0, 0.9, 1]]), np.array([[64, 48]]))

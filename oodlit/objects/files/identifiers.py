@@ -6,7 +6,7 @@ __all__ = ["Identifiers", "id_text"]
 
 
 def id_text(value: object) -> str | None:
-    """An id as text; None for what is no id.
+    """An id as text; None for values that are not ids.
 
     Example:
         >>> id_text(0), id_text("000139"), id_text("3f0a"), id_text(True), id_text(1.0), id_text("")
@@ -18,9 +18,9 @@ def id_text(value: object) -> str | None:
 
 
 class Identifiers:
-    """From ids, as other parts of a file or another file write them, to their positions.
+    """Maps ids, as other parts of a file or other files write them, to positions.
 
-    An id is found by its text. One of digits alone is also found by its number, where only one id has it: programs
+    An id is found by its text. An id of digits is also found by its number, unless two ids have the same: programs
     write 139 for "000000000139".
 
     Args:
@@ -30,7 +30,7 @@ class Identifiers:
         >>> ids = Identifiers(["000139", "7", "3f0a"])
         >>> [ids.find(value) for value in (139, "139", 7, "007", "3f0a", 8, 1.0)]
         [0, 0, 1, 1, 2, None, None]
-        >>> Identifiers(["1", "01"]).find("001") is None  # two ids are this number
+        >>> Identifiers(["1", "01"]).find("001") is None  # two ids have this number
         True
     """
 
@@ -43,7 +43,7 @@ class Identifiers:
                 self._by_number[number] = None if number in self._by_number else position
 
     def find(self, value: object) -> int | None:
-        """Position of an id; None if there is none, or if it could be two."""
+        """Position of an id; None if there is none, or if it is ambiguous."""
         text = id_text(value)
         if text is None:
             return None
@@ -54,5 +54,5 @@ class Identifiers:
 
 
 def _number(text: str) -> str | None:
-    """The digits without leading zeros, of any length: Python refuses to read integers of thousands of digits."""
+    """The digits without leading zeros, as text: Python refuses to parse integers of thousands of digits."""
     return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else None

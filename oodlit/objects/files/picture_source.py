@@ -1,4 +1,4 @@
-"""The pictures of a COCO file as a source of samples; the id of an image is its key."""
+"""The pictures of a COCO file as a source of samples, with the ids of images as keys."""
 
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -9,7 +9,7 @@ from oodlit.errors import DataError
 from oodlit.objects.files.annotations import Annotations
 
 FIRST = 50
-"""Pictures that are looked for, to find the folder that holds them."""
+"""Number of pictures to search for to find their folder."""
 
 
 class PictureSource:
@@ -17,10 +17,10 @@ class PictureSource:
 
     Args:
         annotations: The images.
-        folder: Where their files lie.
+        folder: Folder of their files.
 
     Raises:
-        DataError: An image has no file name, or one that leads out of the folder.
+        DataError: An image has no file name, or one outside of the folder.
     """
 
     def __init__(self, annotations: Annotations, folder: Path) -> None:
@@ -28,24 +28,24 @@ class PictureSource:
         for key, name in zip(self.keys, annotations.file_names, strict=True):
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                 raise DataError(
-                    f"{annotations.dataset}: image {key!r} has the file name {name!r}; one below {folder} is needed"
+                    f"{annotations.dataset}: expected a file name in {folder} for image {key!r}, got {name!r}"
                 )
         self.paths = [folder / name for name in annotations.file_names]
 
     def __len__(self) -> int:
-        """Number of images, those without objects too."""
+        """Number of images, including those without objects."""
         return len(self.keys)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Images start, ..., stop - 1."""
+        """Read images start, ..., stop - 1."""
         return map(self._sample, range(start, min(stop, len(self))))
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
-        """The images at these positions."""
+        """Read the images at these positions."""
         return map(self._sample, positions)
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The images of these ids."""
+        """Read the images with these ids."""
         return (self._sample(position) for position, key in enumerate(self.keys) if key in keys)
 
     def _sample(self, position: int) -> Sample:
@@ -58,7 +58,7 @@ class PictureSource:
 
 
 def find_folder(below: Path, annotations: Annotations) -> Path:
-    """The folder that holds the pictures of a file: `below` itself, or the one below it with the most of them.
+    """Find the folder with the pictures of a file: `below`, or the folder below it with the most of them.
 
     Raises:
         DataError: There is none.
@@ -68,7 +68,7 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
     if not any(counts):
         raise DataError(
-            f"{annotations.dataset}: no folder below {below} holds its pictures, such as"
-            f" {names[0] if names else '(no file name is given)'}; download them there, or name the folder: images=..."
+            f"{annotations.dataset}: no pictures found in or below {below}, such as"
+            f" {names[0] if names else '(no file name given)'}; download them there, or pass the folder as images=..."
         )
     return folders[counts.index(max(counts))]

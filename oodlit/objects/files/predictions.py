@@ -24,7 +24,7 @@ from oodlit.outputs import Outputs
 __all__ = ["Classes", "Predictions", "read_predictions"]
 
 _ENOUGH = 20
-"""Boxes from which on it shows whether logits are in the order of the classes."""
+"""Smallest number of boxes that shows whether logits are in the order of the classes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Classes:
 
     Args:
         names: Their names.
-        ids: Their ids in files of predictions, as text; empty = predictions name no ids that are known.
+        ids: Their ids in files of predictions, as text; empty = unknown.
 
     Example:
         >>> classes = Classes(("cat", "dog"), ("17", "18"))
@@ -46,22 +46,22 @@ class Classes:
 
     @classmethod
     def of(cls, annotations: Annotations) -> "Classes":
-        """Those of the annotations of the ID set."""
+        """The classes of the annotations of the ID set."""
         return cls(annotations.class_names, annotations.category_ids)
 
     def find(self, value: object) -> int | None:
-        """Position of a class by its id or name; None if there is none. An id is never an index."""
+        """Position of a class by its id or name; None if there is none. Ids are not indices."""
         if isinstance(value, str) and value in self.names:
             return self.names.index(value)
         return Identifiers(self.ids).find(value)
 
 
 class Predictions(NamedTuple):
-    """What a file holds.
+    """Content of a file.
 
     Args:
         detections: The boxes.
-        scores: The columns that were asked for, shape (boxes,) each.
+        scores: The requested columns, each of shape (boxes,).
     """
 
     detections: Detections
@@ -70,7 +70,7 @@ class Predictions(NamedTuple):
 
 @dataclass
 class _Rows:
-    """What both formats give: a row per box."""
+    """Content of both formats, one row per box."""
 
     image_ids: Sequence[str]
     corners: np.ndarray
@@ -90,26 +90,26 @@ def read_predictions(
 ) -> Predictions:
     """Read predicted boxes.
 
-    `.json` is a list of COCO's results: `image_id`, `category_id`, `bbox` (x, y, width, height), `score`. `.parquet`
-    has columns `image_id`, `xmin`, `ymin`, `xmax`, `ymax`, `confidence`, and where known `category_id` (id or name of
-    the class), `logits` (lists over the ID classes, without background) and `features` (lists). Both may have further
-    numbers per box, such as OOD scores, that are read if they are asked for. Boxes of an image are numbered in the
-    order of the file. Without `category_id` the class is that of the largest logit.
+    A `.json` file is a list of COCO results: `image_id`, `category_id`, `bbox` (x, y, width, height), `score`. A
+    `.parquet` file has columns `image_id`, `xmin`, `ymin`, `xmax`, `ymax`, `confidence` and, optionally, `category_id`
+    (id or name of the class), `logits` (lists over the ID classes, without background) and `features` (lists). Both can
+    have further numbers per box, such as OOD scores, which are read on request. Boxes of an image are numbered in the
+    order of the file. Without `category_id`, the class is that of the largest logit.
 
     Args:
         path: The file.
-        images: The annotations of the same images, or, where there are none, the name of the data set: the images are
-            then those of the file, and images without boxes are not known.
-        classes: The ID classes; None = not known, and neither are predicted classes that only have an id.
+        images: The annotations of the same images. Without annotations, the name of the data set: the images are then
+            those of the file, and images without boxes are unknown.
+        classes: The ID classes; None = unknown, as are predicted classes that only have an id.
         scores: Names of further columns to read, higher = more in-distribution.
 
     Returns:
-        The boxes of all images, and the columns.
+        The boxes of all images, and the requested columns.
 
     Raises:
-        DataError: The file is not readable or does not fit: boxes of images that are not annotated, of classes that are
-            not ID classes, another number of logits than of classes, boxes that are none. All is told at once.
-        UnknownNameError: A column that was asked for is not there.
+        DataError: The file is not readable or contradicts the annotations: boxes of images without annotations or of
+            classes that are not ID classes, a wrong number of logits, invalid boxes. One error reports all problems.
+        UnknownNameError: A requested column is missing.
     """
     source = Path(path)
     rows = _of_parquet(source, scores) if source.suffix == ".parquet" else _of_json(source, scores)
@@ -137,7 +137,7 @@ def read_predictions(
 
 
 def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -> tuple[list[str], np.ndarray]:
-    """Keys of all images, and the position of that of every box."""
+    """Keys of all images, and the position of the image of every box."""
     place: dict[str, int | None]
     if isinstance(images, str):
         texts = sorted(set(ids))
@@ -157,13 +157,15 @@ def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -
 
 
 def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np.ndarray | None:
-    """Predicted classes of the boxes; None = that of the largest logit, or not known."""
+    """Predicted classes of the boxes; None = that of the largest logit, or unknown."""
     if classes is None:
         return None
     if rows.logits is not None and len(rows.logits) and rows.logits.shape[1] != len(classes.names):
         width, wanted = rows.logits.shape[1], len(classes.names)
-        hint = "leave out that of the background" if width == wanted + 1 else "give the classes in the network's order"
-        problems.add("number of logits does not fit", f"{width} logits, {wanted} ID classes", hint)
+        hint = (
+            "drop the logit of the background" if width == wanted + 1 else "pass the classes in the order of the logits"
+        )
+        problems.add("wrong number of logits", f"{width} logits, {wanted} ID classes", hint)
     if rows.categories is None:
         return None
     place = {value: classes.find(value) for value in dict.fromkeys(rows.categories)}
@@ -171,7 +173,7 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         shown = ", ".join(classes.names[:5]) + (", ..." if len(classes.names) > 5 else "")
         ids = f" with ids {', '.join(classes.ids[:5])}{', ...' if len(classes.ids) > 5 else ''}" if classes.ids else ""
         problems.add(
-            f"of {len(rows.categories)} boxes have a class that is no ID class",
+            f"of {len(rows.categories)} boxes have a class that is not an ID class",
             f"category_id {lost[0]!r}",
             f"ID classes are {shown}{ids}",
             count=sum(place[value] is None for value in rows.categories),
@@ -182,9 +184,9 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         agreement = float((rows.logits.argmax(axis=1) == predictions).mean())
         if agreement < 0.5:
             problems.add(
-                "order of logits does not fit",
-                f"the largest logit is that of category_id in {agreement:.0%} of the boxes",
-                "give class_names in the order of the logits",
+                "wrong order of logits",
+                f"the largest logit is that of category_id for {agreement:.0%} of the boxes",
+                "pass class_names in the order of the logits",
             )
     return predictions
 
@@ -203,12 +205,12 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
         problems.add(
             "boxes end before they begin",
             f"box {row}: {rows.corners[row].tolist()}",
-            "Parquet holds corners, JSON x, y, width and height",
+            "expected corners in Parquet, and x, y, width and height in JSON",
         )
 
 
 def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, problems: Problems) -> None:
-    """Refuse boxes that cannot be in pixels of the annotated images."""
+    """Check that boxes are in pixels of the annotated images."""
     rows = np.flatnonzero((image >= 0) & np.isfinite(corners).all(axis=1))
     sizes, boxes = images.sizes.numpy()[image[rows]], corners[rows]
     outside = are_outside(boxes, sizes, tolerance=TOLERANCE)
@@ -217,14 +219,14 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
         problems.add(
             "boxes lie outside of their image",
             f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
-            "pixels of the annotated images are needed",
+            "expected pixels of the annotated images",
             count=int(outside.sum()),
         )
     elif are_relative(boxes, sizes):
         problems.add(
             "boxes are relative to their image",
             f"box {rows[0]}: {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}",
-            "pixels are needed: multiply them by width and height",
+            "expected pixels: multiply the boxes by width and height",
             count=len(rows),
         )
 
@@ -232,25 +234,23 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
 def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
     entries = read_json(path)
     if not isinstance(entries, list):
-        raise DataError(f"{path}: no results in COCO's format: a list of boxes is needed")
+        raise DataError(f"{path}: not results in COCO's format: expected a list of boxes")
     problems = Problems(path)
     images: list[str] = []
     categories: list[Any] = []
     numbers: list[list[float]] = []
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - what is no object lacks everything
+        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - other values have no entries
         image, box = id_text(entry.get("image_id")), entry.get("bbox")
-        told: list[Any] = [entry.get(name) for name in ("score", *scores)]
-        if image is None or not is_bbox(box) or not all(map(is_number, told)):
+        values: list[Any] = [entry.get(name) for name in ("score", *scores)]
+        if image is None or not is_bbox(box) or not all(map(is_number, values)):
             what = {name: entry.get(name) for name in ("image_id", "bbox", "score", *scores)}
-            problems.add(
-                "boxes lack something", f"box {position}: {what}", "all of these are needed, numbers but the id"
-            )
+            problems.add("boxes are incomplete", f"box {position}: {what}", "expected an id and numbers")
             continue
         images.append(image)
         categories.append(entry.get("category_id"))
         x, y, width, height = box
-        numbers.append([x, y, x + width, y + height, *told])
+        numbers.append([x, y, x + width, y + height, *values])
     problems.check()
     table = np.array(numbers, dtype=np.float64).reshape(-1, 5 + len(scores))
     columns = {name: table[:, 5 + place] for place, name in enumerate(scores)}
@@ -258,12 +258,12 @@ def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
 
 
 def _categories(values: list[Any], path: Path) -> list[Any] | None:
-    """Ids or names of classes; None if no box has one."""
+    """Ids or names of classes; None if no box has any."""
     known = [value for value in values if value is not None]
     if 0 < len(known) < len(values):
         raise DataError(f"{path}: {len(values) - len(known)} of {len(values)} boxes have no category_id")
     if wrong := [value for value in known if id_text(value) is None]:
-        raise DataError(f"{path}: category_id {wrong[0]!r}; text or an integer is needed")
+        raise DataError(f"{path}: expected category_id to be text or an integer, got {wrong[0]!r}")
     return values if known else None
 
 
@@ -274,7 +274,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
     names = table.column_names
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
-        raise DataError(f"{path}: columns {missing} are missing; there are {names}")
+        raise DataError(f"{path}: missing columns {missing}; found {names}")
     for name in scores:
         if name not in names:
             raise UnknownNameError.of(f"column of {path.name}", name, names)
@@ -283,7 +283,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
             raise DataError(f"{path}: column {name!r} is missing in {table[name].null_count} of {len(table)} rows")
     images = [id_text(value) for value in table["image_id"].to_pylist()]
     if None in images:
-        raise DataError(f"{path}: image_id is {table['image_id'].type}; text or integers are needed")
+        raise DataError(f"{path}: expected image_id to be text or integers, got {table['image_id'].type}")
     return _Rows(
         [image for image in images if image is not None],
         np.stack([_numbers(table, name, path) for name in CORNERS], axis=1),
@@ -297,7 +297,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
 
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
     if not _is_numeric(table[name].type):
-        raise DataError(f"{path}: column {name!r} is {table[name].type}; numbers are needed")
+        raise DataError(f"{path}: expected numbers in column {name!r}, got {table[name].type}")
     numbers: np.ndarray = table[name].to_numpy().astype(np.float64)
     return numbers
 
@@ -307,20 +307,20 @@ def _is_numeric(kind: pa.DataType) -> bool:
 
 
 def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
-    """A column of lists of one length, shape (boxes, length), float32 at least; None if there is none."""
+    """A column of lists of one length, shape (boxes, length), at least float32; None if there is none."""
     if name not in table.column_names:
         return None
     column = table[name].combine_chunks()
     lists = isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
     if not (lists and _is_numeric(column.type.value_type)):
-        raise DataError(f"{path}: column {name!r} is {column.type}; lists of numbers are needed")
+        raise DataError(f"{path}: expected lists of numbers in column {name!r}, got {column.type}")
     if lost := column.null_count + column.flatten().null_count:
-        raise DataError(f"{path}: column {name!r} lacks {lost} lists or numbers; all of them are needed")
+        raise DataError(f"{path}: column {name!r} has {lost} missing lists or numbers")
     values = column.flatten().to_numpy(zero_copy_only=False)
     width = len(values) // len(column) if len(column) else 0
     if len(values) != width * len(column) or any(n != width for n in pa.compute.list_value_length(column).to_pylist()):
-        raise DataError(f"{path}: lists in column {name!r} differ in their length")
+        raise DataError(f"{path}: expected lists of one length in column {name!r}")
     if len(column) and not width:
-        raise DataError(f"{path}: lists in column {name!r} are empty; leave the column out")
+        raise DataError(f"{path}: lists in column {name!r} are empty; omit the column")
     vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)
     return vectors

@@ -1,4 +1,4 @@
-"""Everything that does not fit in a file, in one error."""
+"""All problems of a file in one error."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from oodlit.errors import DataError
 
 
 class Problems:
-    """What does not fit in a file, by kind: all kinds are told at once, with their number and the first of each.
+    """Problems of a file by kind, reported in one error with their number and the first occurrence of each kind.
 
     Args:
         path: The file.
@@ -24,13 +24,13 @@ class Problems:
         self.path = path
         self._found: dict[str, tuple[int, str]] = {}
 
-    def add(self, kind: str, example: str, way_out: str = "", *, count: int = 1) -> None:
-        """Take one problem, or several of a kind. `way_out` follows the first."""
-        before, first = self._found.get(kind, (0, example + (f"; {way_out}" if way_out else "")))
+    def add(self, kind: str, example: str, hint: str = "", *, count: int = 1) -> None:
+        """Add one problem, or several of a kind; `hint` follows the example."""
+        before, first = self._found.get(kind, (0, example + (f"; {hint}" if hint else "")))
         self._found[kind] = before + count, first
 
     def check(self) -> None:
-        """Raise one `DataError` for all of them, if there are any."""
+        """Raise a `DataError` with all problems, if there are any."""
         if self._found:
-            told = "; ".join(f"{count} {kind} (first: {first})" for kind, (count, first) in self._found.items())
-            raise DataError(f"{self.path}: {told}")
+            text = "; ".join(f"{count} {kind} (first: {first})" for kind, (count, first) in self._found.items())
+            raise DataError(f"{self.path}: {text}")

@@ -85,6 +85,14 @@ def _replicates(boxes: Boxes) -> dict[str, Float[np.ndarray, " repetitions"]]:
     return ranking_replicates(known, own, tpr=boxes.settings.tpr)
 
 
+def _auroc(_: Boxes, ranking: Ranking) -> float:
+    return auroc_of(ranking)
+
+
+def _fpr(boxes: Boxes, ranking: Ranking) -> float:
+    return fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained")
+
+
 def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callable[[Boxes], Value]:
     def compute(boxes: Boxes) -> Value:
         ranking = boxes.shared(_ranking)
@@ -96,29 +104,19 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
     return compute
 
 
-AUROC = Entry(
-    "auroc",
-    "higher",
-    (Role.OOD,),
-    "chance that a box of an ID image scores higher than one of these images; ties count half",
-    auroc,
-    _computed("auroc", lambda _, ranking: auroc_of(ranking)),
-    order=10,
+AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
+FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
+ENTRIES = (
+    Entry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", _auroc), 10),
+    Entry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _computed("fpr", _fpr), 11),
 )
-FPR = Entry(
-    "fpr{share}",
-    "lower",
-    (Role.OOD,),
-    "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes",
-    fpr_at_tpr,
-    _computed("fpr", lambda boxes, ranking: fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained")),
-    order=11,
+ENTRIES += tuple(
+    replace(
+        entry,
+        name=f"{entry.name}_hit",
+        text=f"{entry.name} of boxes that hit an annotated object, on both sides",
+        needs=frozenset({"hits"}),
+        order=entry.order + 10,
+    )
+    for entry in ENTRIES
 )
-
-
-def _of_hits(entry: Entry, order: int) -> Entry:
-    text = f"{entry.name} of boxes that hit an annotated object, on both sides"
-    return replace(entry, name=f"{entry.name}_hit", text=text, needs=frozenset({"hits"}), order=order)
-
-
-ENTRIES = (AUROC, FPR, _of_hits(AUROC, 20), _of_hits(FPR, 21))

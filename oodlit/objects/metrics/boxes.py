@@ -4,18 +4,19 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oodlit.metrics.entry import Value
+from oodlit.metrics.entry import Entry, Value
 from oodlit.objects.metrics.open_set import OpenSet, Ratio
 from oodlit.objects.metrics.resampling import interval
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.roles import Role
 
-__all__ = ["Boxes", "of_open_set"]
+__all__ = ["Boxes", "of_open_set", "split_entry"]
 
 T = TypeVar("T")
 
@@ -94,3 +95,24 @@ def of_open_set(function: Callable[[OpenSet], Ratio]) -> Callable[[Boxes], Value
         return boxes.with_interval(ratio.value, ratio.replicates)
 
     return compute
+
+
+def split_entry(
+    function: Callable[..., Any],
+    better: Literal["lower", "higher"],
+    compute: Callable[[Boxes], Value],
+    order: int = 1000,
+    **options: Any,
+) -> Entry:
+    """The entry of a metric of OOD splits, with the name of its function and the first line of the docstring.
+
+    Args:
+        function: The function that defines the metric.
+        better: Which direction is better.
+        compute: See `Entry`.
+        order: See `Entry`.
+        options: Further fields of `Entry`.
+    """
+    line = str(function.__doc__).partition("\n")[0].removesuffix(".")
+    text = line[:1].lower() + line[1:]
+    return Entry(function.__name__, better, (Role.OOD,), text, function, compute, order, **options)

@@ -1,13 +1,14 @@
 """Images without boxes."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Int
 
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import Value
 from oodlit.metrics.uncertainty.intervals import wilson_interval
-from oodlit.objects.metrics.boxes import Boxes
+from oodlit.objects.metrics.boxes import Boxes, split_entry
 from oodlit.objects.metrics.open_set import defined
 from oodlit.roles import Role
 
@@ -15,7 +16,9 @@ __all__ = ["no_boxes"]
 
 
 def no_boxes(image: Int[np.ndarray, " boxes"], n_images: int) -> float:
-    """Share of the images without a box. NaN with a warning if there are no images.
+    """Share of the images without a box above t*.
+
+    NaN with a warning if there are no images.
 
     Args:
         image: Position of the image of every box.
@@ -44,15 +47,5 @@ def _no_boxes(boxes: Boxes) -> Value:
     return Value(empty / n, wilson_interval(empty, n, confidence=boxes.settings.confidence))
 
 
-ENTRIES = (
-    Entry(
-        "no_boxes",
-        "lower",
-        (Role.ID, Role.OOD),
-        "share of the images without a box of confidence t* or more",
-        no_boxes,
-        _no_boxes,
-        order=3,
-        of_classifier=True,
-    ),
-)
+NO_BOXES = split_entry(no_boxes, "lower", _no_boxes, 3, of_classifier=True)
+ENTRIES = (replace(NO_BOXES, of=(Role.ID, Role.OOD)),)

@@ -1,4 +1,4 @@
-"""Which annotated object a predicted box shows: the one that it overlaps most."""
+"""Match predicted boxes with annotated objects: each box with the object it overlaps most."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from oodlit.errors import InvalidArgumentError
 __all__ = ["BestOverlaps", "Objects", "best_overlaps", "iou_pairs"]
 
 _PAIRS = 1 << 20
-"""Pairs of a box and an object that are looked at together; bounds the memory."""
+"""Pairs of a box and an object per block; limits the memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,8 +20,8 @@ class Objects:
 
     Args:
         boxes: xmin, ymin, xmax, ymax in pixels, float64, shape (objects, 4).
-        image: Number of the image of every object, int64, shape (objects,).
-        classes: Class of every object, int64, shape (objects,); None = all are of one class.
+        image: Position of the image of every object, int64, shape (objects,).
+        classes: Class of every object, int64, shape (objects,); None = a single class.
     """
 
     boxes: np.ndarray
@@ -34,11 +34,11 @@ class Objects:
 
 
 class BestOverlaps(NamedTuple):
-    """The object that every box overlaps most.
+    """The object that each box overlaps most.
 
     Args:
-        objects: Its position, int64, shape (boxes,); -1 = the box overlaps no object.
-        overlaps: The intersection over union, float64, shape (boxes,); 0 where there is no object.
+        objects: Position of the object, int64, shape (boxes,); -1 = none.
+        overlaps: Intersection over union with it, float64, shape (boxes,); 0 without an object.
     """
 
     objects: np.ndarray
@@ -48,12 +48,12 @@ class BestOverlaps(NamedTuple):
 def iou_pairs(
     boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"], *, extent: float = 0.0
 ) -> Float[np.ndarray, " pairs"]:
-    """Intersection over union of pairs of boxes, in float64; 0 where both have no area.
+    """Compute the intersection over union of pairs of boxes, in float64; 0 if both have no area.
 
     Args:
         boxes: xmin, ymin, xmax, ymax.
         objects: The same.
-        extent: What is added to every width and height: 1 for programs that count pixels up to the last one.
+        extent: Added to every width and height: 1 for programs whose boxes include the last pixel.
 
     Example:
         >>> iou_pairs(np.array([[0.0, 0, 4, 4]]), np.array([[0.0, 0, 4, 2]])).tolist()
@@ -79,20 +79,19 @@ def best_overlaps(
     classes: Int[np.ndarray, " boxes"] | None = None,
     extent: float = 0.0,
 ) -> BestOverlaps:
-    """The object of its image that every box overlaps most, whatever its size.
+    """Find the object that each box overlaps most, in the same image.
 
-    Of objects that it overlaps equally, the first in the order of their coordinates is taken, so that the order in
-    which images, boxes and objects come does not matter.
+    Ties are resolved by the coordinates of the objects, so that the order of images, boxes and objects does not matter.
 
     Args:
         boxes: xmin, ymin, xmax, ymax in pixels.
-        image: Number of the image of every box.
-        objects: What is annotated.
-        classes: Class of every box: only objects of the same class count. None = all do.
+        image: Position of the image of every box.
+        objects: The annotated objects.
+        classes: Class of every box: only objects of the same class count. None = all objects count.
         extent: See `iou_pairs`.
 
     Raises:
-        InvalidArgumentError: Classes of boxes are given, but none of objects.
+        InvalidArgumentError: The boxes have classes, but the objects have none.
 
     Example:
         >>> objects = Objects(np.array([[0.0, 0, 4, 4], [4, 0, 8, 4]]), np.array([0, 0]))
@@ -101,7 +100,7 @@ def best_overlaps(
         ([1, -1], [0.8, 0.0])
     """
     if classes is not None and objects.classes is None:
-        raise InvalidArgumentError("best_overlaps: boxes have classes, objects have none; give both or neither")
+        raise InvalidArgumentError("best_overlaps: the boxes have classes, the objects have none; pass both or neither")
     boxes, target = np.asarray(boxes, dtype=np.float64), np.asarray(objects.boxes, dtype=np.float64)
     order = np.lexsort((*target.T[::-1], objects.image))
     ordered_image = np.asarray(objects.image)[order]
@@ -129,6 +128,6 @@ def best_overlaps(
 
 
 def _cuts(count: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " cuts"]:
-    """Where to cut boxes so that about `_PAIRS` pairs are together."""
+    """Positions that split the boxes into blocks of about `_PAIRS` pairs."""
     part = np.cumsum(count) // _PAIRS
     return np.flatnonzero(np.diff(part)) + 1

@@ -1,4 +1,4 @@
-"""Quality of the detector on the ID set: mean average precision by torchmetrics."""
+"""Quality of the object detector on the ID set: mean average precision by torchmetrics."""
 
 import importlib.util
 import math
@@ -25,27 +25,29 @@ def has_id_quality() -> bool:
 
 
 def id_quality(detections: Detections, annotations: Annotations) -> dict[str, float]:
-    r"""Mean average precision of the ID classes, from all boxes: a cut at t\* can only lower it.
+    r"""Compute the mean average precision of the ID classes from all boxes: t\* could only lower it.
 
     Args:
         detections: All boxes of the ID images, with their predicted classes.
-        annotations: Their objects, the classes in the order of the logits.
+        annotations: The objects of these images, with classes in the order of the logits.
 
     Returns:
-        `map` (IoU .5:.95), `map50` and `map50/<class>` of every class; NaN for what no object is annotated of.
+        `map` (IoU .5:.95), `map50` and `map50/<class>` of every class; NaN without annotated objects.
 
     Raises:
         MissingExtraError: `faster-coco-eval` is not installed.
-        InvalidArgumentError: Predicted classes are not known.
+        InvalidArgumentError: Predicted classes are unknown.
     """
     if not has_id_quality():
         raise MissingExtraError.of("mean average precision", "objects")
     if len(detections) and int(detections.classes.min()) < 0:
-        raise InvalidArgumentError("mean average precision: the predicted classes of the boxes are not known")
+        raise InvalidArgumentError("mean average precision: the predicted classes of the boxes are unknown")
     from torchmetrics.detection import MeanAveragePrecision  # noqa: PLC0415
 
     metric: Any = MeanAveragePrecision(backend="faster_coco_eval", extended_summary=True)
-    metric.warn_on_many_detections = False  # the 100 surest of an image count, as in COCO's evaluation
+    metric.warn_on_many_detections = (
+        False  # the 100 boxes of highest confidence per image count, as in COCO's evaluation
+    )
     metric.update(_predictions(detections), _targets(detections, annotations))
     found = metric.compute()
     classes = found["classes"].reshape(-1).tolist()
@@ -60,7 +62,7 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
 
 
 def _predictions(found: Detections) -> list[dict[str, Tensor]]:
-    """One entry per image, as torchmetrics takes them: in the order of keys and corners, as equal scores have none."""
+    """One entry per image, by key and corners, so that the order of equal scores is defined."""
     rows = torch.from_numpy(np.lexsort(found.boxes.double().numpy().T))
     fields = {"boxes": found.boxes.float(), "scores": found.confidence.float(), "labels": found.classes}
     every = _per_image({name: value[rows] for name, value in fields.items()}, found.image[rows], found.num_images)
@@ -71,7 +73,7 @@ def _targets(detections: Detections, annotations: Annotations) -> list[dict[str,
     """The objects of the same images in the same order."""
     place = {key: position for position, key in enumerate(annotations.keys)}
     if lost := [key for key in detections.keys if key not in place]:
-        raise InvalidArgumentError(f"mean average precision: {len(lost)} images are not annotated, first {lost[0]}")
+        raise InvalidArgumentError(f"mean average precision: {len(lost)} images have no annotations, first {lost[0]}")
     fields = {
         "boxes": annotations.boxes.float(),
         "labels": annotations.labels,
@@ -102,27 +104,10 @@ def _recorded(name: str) -> Callable[[Boxes], Value]:
     return compute
 
 
-ENTRIES = (
-    Entry(
-        "map",
-        "higher",
-        (Role.ID,),
-        "mean average precision of the ID classes, over IoU .5:.95 (all boxes)",
-        id_quality,
-        _recorded("map"),
-        order=1,
-        needs=frozenset({"quality"}),
-        of_classifier=True,
-    ),
-    Entry(
-        "map50",
-        "higher",
-        (Role.ID,),
-        "mean average precision of the ID classes, at IoU .5 (all boxes)",
-        id_quality,
-        _recorded("map50"),
-        order=2,
-        needs=frozenset({"quality"}),
-        of_classifier=True,
-    ),
-)
+def _entry(name: str, overlaps: str, order: int) -> Entry:
+    text, needs = f"mean average precision of the ID classes, {overlaps} (all boxes)", frozenset({"quality"})
+    compute = _recorded(name)
+    return Entry(name, "higher", (Role.ID,), text, id_quality, compute, order, needs=needs, of_classifier=True)
+
+
+ENTRIES = (_entry("map", "over IoU .5:.95", 1), _entry("map50", "at IoU .5", 2))

@@ -1,4 +1,4 @@
-"""How the metrics of boxes are computed."""
+"""Settings of the metrics of boxes."""
 
 import math
 from collections.abc import Mapping
@@ -19,27 +19,27 @@ POINTS = ("all", "11")
 
 @dataclass(frozen=True)
 class ObjectSettings:
-    r"""How the metrics of boxes are computed.
+    r"""Settings of the metrics of boxes.
 
     Args:
-        t_star: Confidence t\* below which boxes are dropped before anything else.
-        tau_rule: How the threshold of the OOD score comes from the ID boxes: "quantile" or "normal". None = "quantile",
-            and "normal" with the published rules.
-        tau: The threshold itself, one for all detectors or by detector; None = by the rule.
+        t_star: Confidence t\* below which boxes are dropped.
+        tau_rule: Rule for the threshold of the OOD score: "quantile" or "normal". None = "quantile", or "normal" with
+            the published rules.
+        tau: The threshold, for all detectors or by detector; None = by the rule.
         tpr: Share of ID boxes that "quantile" and the FPR keep.
-        iou: Overlap from which on a box hits an object.
+        iou: Smallest overlap with which a box hits an object.
         rules: "exact", or "published" for the arithmetic of FMIYC's program: confidence rounded to 3 decimals,
             coordinates to 1, xmin and ymin of predictions + 1, widths and heights + 1, an overlap larger than `iou`,
-            boxes on images without objects ignored, a point of the curve for every box, 0 where nothing is called
-            unknown.
-        points: "all" or "11": how the precision-recall curve becomes AP_U; "11" has no interval.
-        recall: Recall of a class at which wilderness impact is read.
-        bootstrap: Repetitions for the intervals; 0 = none. Fewer than for images: each walks over all boxes.
-        seed: Seed of the draws.
+            boxes of images without objects ignored, a point of the curve for every box, 0 if nothing is called unknown.
+        points: "all" or "11": points of the precision-recall curve for AP_U; "11" has no interval.
+        recall: Recall of a class for the wilderness impact.
+        bootstrap: Repetitions for the intervals; 0 = none. The default is smaller than for images, since repetitions
+            take longer.
+        seed: Seed of the bootstrap.
         confidence: Nominal coverage of the intervals.
 
     Raises:
-        InvalidArgumentError: A value is outside its range.
+        InvalidArgumentError: A value is out of range.
 
     Example:
         >>> ObjectSettings(rules="published").tau_rule, ObjectSettings(tau=1.5).rule, ObjectSettings().fpr_name
@@ -63,35 +63,37 @@ class ObjectSettings:
         for name, allowed in (("rules", RULES), ("points", POINTS)):
             if getattr(self, name) not in allowed:
                 raise InvalidArgumentError(
-                    f"{name}={getattr(self, name)!r}: {' or '.join(map(repr, allowed))} is needed"
+                    f"expected {name} to be {' or '.join(map(repr, allowed))}, got {name}={getattr(self, name)!r}"
                 )
         if self.tau_rule is None:
             object.__setattr__(self, "tau_rule", "normal" if self.rules == "published" else "quantile")
         if self.tau_rule not in TAU_RULES:
-            raise InvalidArgumentError(f"tau_rule={self.tau_rule!r}: {' or '.join(map(repr, TAU_RULES))} is needed")
+            raise InvalidArgumentError(
+                f"expected tau_rule to be {' or '.join(map(repr, TAU_RULES))}, got tau_rule={self.tau_rule!r}"
+            )
         if not math.isfinite(self.t_star):
-            raise InvalidArgumentError(f"t_star={self.t_star!r}: a finite confidence is needed, such as 0.25")
+            raise InvalidArgumentError(f"expected a finite confidence, such as 0.25, got t_star={self.t_star!r}")
         if not 0 < self.iou <= 1:
-            raise InvalidArgumentError(f"iou={self.iou!r}: an overlap in (0, 1] is needed, such as 0.5")
+            raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
         for name in ("tpr", "recall"):
             object.__setattr__(self, name, float(exact_share(getattr(self, name), name)))
         object.__setattr__(self, "confidence", check_confidence(self.confidence))
         for name in ("bootstrap", "seed"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidArgumentError(f"{name}={value!r}: an integer >= 0 is needed")
+                raise InvalidArgumentError(f"expected {name} to be an integer >= 0, got {name}={value!r}")
         taus = self.tau.values() if isinstance(self.tau, Mapping) else [self.tau]
         if any(value is not None and math.isnan(value) for value in taus):
-            raise InvalidArgumentError("tau is NaN: a number is needed; infinities call all boxes unknown, or none")
+            raise InvalidArgumentError("expected tau to be a number, got NaN; infinities call all or no boxes unknown")
 
     @property
     def is_published(self) -> bool:
-        """Whether the arithmetic of FMIYC's program is followed."""
+        """Whether to follow the arithmetic of FMIYC's program."""
         return self.rules == "published"
 
     @property
     def rule(self) -> str:
-        """Where tau comes from, as tables name it."""
+        """Where tau comes from: the rule, or "given"."""
         return "given" if self.tau is not None else str(self.tau_rule)
 
     @property
@@ -100,10 +102,10 @@ class ObjectSettings:
         return f"fpr{percent(self.tpr)}"
 
     def given_tau(self, detector: str) -> float | None:
-        """The threshold that was given for a detector; None if it comes from the rule.
+        """Return the given threshold of a detector; None if it comes from the rule.
 
         Raises:
-            UnknownNameError: Thresholds are given by detector, but none for this one.
+            UnknownNameError: Thresholds are given by detector, but not for this one.
         """
         if not isinstance(self.tau, Mapping):
             return None if self.tau is None else float(self.tau)
@@ -112,13 +114,13 @@ class ObjectSettings:
         return float(self.tau[detector])
 
     def changed(self, **changes: Any) -> "ObjectSettings":
-        """The same but for what is named.
+        """Return a copy with changes.
 
         Raises:
-            InvalidArgumentError: There is no such setting, or its value is not allowed.
+            InvalidArgumentError: A setting is unknown, or a value is not allowed.
         """
         if unknown := sorted(set(changes) - set(asdict(self))):
-            raise InvalidArgumentError(f"{unknown} cannot be changed; settings are {sorted(asdict(self))}")
+            raise InvalidArgumentError(f"expected names of settings ({', '.join(sorted(asdict(self)))}), got {unknown}")
         if changes.get("rules", self.rules) != self.rules:
             changes = {"tau_rule": None} | changes
         return replace(self, **changes)

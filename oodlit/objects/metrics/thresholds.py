@@ -1,6 +1,6 @@
-r"""The two cuts, which are never confused: t\* on the confidence of the detector, tau on the OOD score.
+r"""The two thresholds: t\* of the confidence of the object detector, and tau of the OOD score.
 
-Boxes below t\* are dropped first; of those that stay, the ones below tau are called unknown.
+Boxes below t\* are dropped first. Of the remaining boxes, those below tau are called unknown.
 """
 
 import math
@@ -24,23 +24,22 @@ _RECALLS = np.arange(101) / 100
 
 
 def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: ShareLike = 0.95) -> float:
-    r"""Threshold tau of the OOD score: a box is called unknown if its score is below it.
+    r"""Compute the threshold tau of the OOD score: a box is called unknown if its score is lower.
 
-    `quantile`: the largest observed score that at least a share `tpr` of the ID boxes reaches, as everywhere in this
-    package (`oodlit.metrics.acceptance_threshold`). `normal`: :math:`\mu - 1.645 \sigma` of the ID scores, with the
-    standard deviation of the population, which is what FMIYC's program does; for scores that are not normal it may lie
-    below all of them.
+    `quantile`: the largest observed score that at least a share `tpr` of the ID boxes reaches, as in
+    `oodlit.metrics.acceptance_threshold`. `normal`: :math:`\mu - 1.645 \sigma` of the ID scores, with the standard
+    deviation of the population, as in FMIYC's program; if scores are not normally distributed, all can be above it.
 
     Args:
-        id_scores: Scores of the boxes of ID images, from t\* on, higher = more in-distribution.
+        id_scores: Scores of the boxes of ID images above t\*, higher = more in-distribution.
         rule: "quantile" or "normal".
         tpr: Share of the ID boxes to keep, for "quantile".
 
     Returns:
-        The threshold. NaN with an `UndefinedMetricWarning` if there is no ID box.
+        The threshold. NaN with an `UndefinedMetricWarning` if there are no ID boxes.
 
     Raises:
-        InvalidArgumentError: The rule is not known, the share outside its range, or "normal" meets infinite scores.
+        InvalidArgumentError: The rule is unknown, the share is out of range, or "normal" is used with infinite scores.
 
     Example:
         >>> unknown_threshold(range(1, 21)), round(unknown_threshold(range(1, 21), rule="normal"), 3)
@@ -50,7 +49,7 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
         FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection.
     """
     if rule not in TAU_RULES:
-        raise InvalidArgumentError(f"tau: rule={rule!r}: 'quantile' or 'normal' is needed")
+        raise InvalidArgumentError(f"tau: expected rule to be 'quantile' or 'normal', got {rule!r}")
     if rule == "quantile":
         return acceptance_threshold(id_scores, tpr=tpr)
     scores = as_scores(id_scores, "id_scores").double()
@@ -58,7 +57,7 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
         return undefined("unknown_threshold", "there is no ID box")
     if infinite := int((~scores.isfinite()).sum()):
         raise InvalidArgumentError(
-            f"tau: {infinite} of {len(scores)} ID scores are infinite: they have no mean; use rule='quantile'"
+            f"tau: {infinite} of {len(scores)} ID scores are infinite, so they have no mean; use rule='quantile'"
         )
     mean = math.fsum(scores.tolist()) / len(scores)
     variance = math.fsum(((scores - mean) ** 2).tolist()) / len(scores)
@@ -74,25 +73,25 @@ def best_f1_confidence(
     *,
     is_crowd: Bool[np.ndarray, " objects"] | None = None,
 ) -> float:
-    r"""The confidence t\* by the best F1: mean over classes, from curves averaged over overlaps .5, .55, ..., .95.
+    r"""Compute t\* by the best F1: the mean over classes, from curves averaged over overlaps .5, .55, ..., .95.
 
-    Of each class: boxes by falling confidence take the free object of their class that they overlap most, as in COCO's
-    evaluation; a box that only overlaps a crowd is left out. At recall 0, .01, ..., 1 the precision (the largest at
-    this recall or a higher one, 0 beyond) and the confidence that reaches it (0 beyond) are averaged over the overlaps;
-    the confidence at the first best F1 is that of the class. Classes without objects do not count.
+    For each class, boxes by falling confidence take the free object of their class that they overlap most, as in COCO's
+    evaluation; a box that only overlaps a crowd is ignored. At recall 0, .01, ..., 1, the precision (the largest at
+    this recall or a higher one, else 0) and the confidence that reaches it (else 0) are averaged over the overlaps. The
+    confidence at the first best F1 is that of the class. Classes without objects do not count.
 
-    "The confidence that maximises mAP" is no rule: dropping boxes never raises mAP.
+    The confidence that maximizes mAP would not be a useful rule: dropping boxes never increases mAP.
 
     Args:
-        boxes: Predicted boxes of ID images, xmin, ymin, xmax, ymax; all of them, not those above a cut.
+        boxes: All predicted boxes of ID images, xmin, ymin, xmax, ymax, without a threshold.
         confidence: Their confidence.
-        image: Number of their image.
+        image: Position of their image.
         classes: Their predicted class.
         objects: The annotated objects, with their classes.
         is_crowd: Which of them are crowds; None = none.
 
     Returns:
-        The confidence. NaN with an `UndefinedMetricWarning` if there is no object.
+        The confidence. NaN with an `UndefinedMetricWarning` if there are no objects.
 
     Raises:
         InvalidArgumentError: The objects have no classes.
@@ -104,7 +103,7 @@ def best_f1_confidence(
         0.5
     """
     if objects.classes is None:
-        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; annotations of the ID set have")
+        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; pass those of the ID set")
     crowd = np.zeros(len(objects), dtype=bool) if is_crowd is None else is_crowd
     found = []
     for label in np.unique(objects.classes[~crowd]).tolist():
@@ -125,7 +124,7 @@ def _coco_matches(
     objects: Objects,
     crowd: Bool[np.ndarray, " objects"],
 ) -> tuple[Bool[np.ndarray, "overlaps boxes"], Bool[np.ndarray, "overlaps boxes"]]:
-    """Which ranked boxes are true positives, and which are left out, for every overlap."""
+    """Which ranked boxes are true positives, and which are ignored, for every overlap."""
     true = np.zeros((len(_IOUS), len(boxes)), dtype=bool)
     ignored = np.zeros_like(true)
     free = np.ones((len(_IOUS), len(objects)), dtype=bool)
@@ -151,7 +150,7 @@ def _coco_matches(
 def _intersection_over_box(
     boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"]
 ) -> Float[np.ndarray, " pairs"]:
-    """COCO's overlap with a crowd: the share of the box that lies in it."""
+    """COCO's overlap with a crowd: the share of the box inside it."""
     inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2])
     area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
     share: np.ndarray = np.divide(np.maximum(inner, 0).prod(axis=1), area, out=np.zeros(len(area)), where=area > 0)
@@ -164,7 +163,7 @@ def _at_best_f1(
     confidence: Float[np.ndarray, " boxes"],
     n_objects: int,
 ) -> float:
-    """The averaged confidence where the F1 of the averaged curve is best."""
+    """The averaged confidence at the best F1 of the averaged curve."""
     precisions, confidences = np.zeros((2, len(_IOUS), len(_RECALLS)))
     for level in range(len(_IOUS)):
         kept = ~ignored[level]
@@ -172,7 +171,7 @@ def _at_best_f1(
         if not len(found):
             continue
         precision = np.maximum.accumulate((found / np.arange(1, len(found) + 1))[::-1])[::-1]
-        # Recall r = i / 100 is reached once 100 * found >= i * objects, decided in integers.
+        # Recall i / 100 is reached if 100 * found >= i * objects, decided in integers.
         at = np.searchsorted(found * 100, np.arange(101) * n_objects, side="left")
         reached = at < len(found)
         precisions[level, reached] = precision[at[reached]]

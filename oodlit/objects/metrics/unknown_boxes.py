@@ -6,23 +6,28 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Entry, Value
-from oodlit.objects.metrics.boxes import Boxes, of_open_set
+from oodlit.metrics.entry import Value
+from oodlit.objects.metrics.boxes import Boxes, of_open_set, split_entry
 from oodlit.objects.metrics.open_set import NO_OBJECT, MatchedBoxes, OpenSet, Ratio, defined
 from oodlit.objects.metrics.resampling import blocks, ratios
 from oodlit.objects.metrics.settings import POINTS
-from oodlit.roles import Role
 
 __all__ = ["ap_u", "p_u", "r_u"]
 
 
 def p_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Precision of the boxes called unknown: TP / (TP + FP). NaN with a warning if there are none."""
+    """Share of the boxes called unknown that find an unknown object, each object once: TP / (TP + FP).
+
+    NaN with a warning if there are no such boxes.
+    """
     return defined("p_u", p_u_of(OpenSet(boxes, tau, iou)).value)
 
 
 def r_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Share of the unknown objects that are found: TP / N_U. NaN with a warning if there are no objects."""
+    """Share of the unknown objects that are found: TP / N_U.
+
+    NaN with a warning if there are no objects.
+    """
     return defined("r_u", r_u_of(OpenSet(boxes, tau, iou)).value)
 
 
@@ -129,34 +134,7 @@ def _p_u(boxes: Boxes) -> Value:
 
 
 ENTRIES = (
-    Entry(
-        "ap_u",
-        "higher",
-        (Role.OOD,),
-        "average precision of the boxes called unknown, ranked by the confidence of the detector",
-        ap_u,
-        _ap_u,
-        order=30,
-        by_threshold=True,
-    ),
-    Entry(
-        "p_u",
-        "higher",
-        (Role.OOD,),
-        "share of the boxes called unknown that find an unknown object, each object once",
-        p_u,
-        _p_u,
-        order=31,
-        by_threshold=True,
-    ),
-    Entry(
-        "r_u",
-        "higher",
-        (Role.OOD,),
-        "share of the unknown objects that are found",
-        r_u,
-        of_open_set(r_u_of),
-        order=32,
-        by_threshold=True,
-    ),
+    split_entry(ap_u, "higher", _ap_u, 30, by_threshold=True),
+    split_entry(p_u, "higher", _p_u, 31, by_threshold=True),
+    split_entry(r_u, "higher", of_open_set(r_u_of), 32, by_threshold=True),
 )

@@ -1,35 +1,34 @@
 """Wilderness impact: share of the boxes of known classes that lie on unknown objects."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import exact_share
-from oodlit.objects.metrics.boxes import Boxes
+from oodlit.objects.metrics.boxes import Boxes, split_entry
 from oodlit.objects.metrics.open_set import defined
-from oodlit.roles import Role
 
 __all__ = ["ClassifiedBoxes", "wilderness_impact"]
 
 
 @dataclass(frozen=True, eq=False)
 class ClassifiedBoxes:
-    """Boxes called ID, of ID images and of images with unknown objects together.
+    """Boxes called ID, of ID images and of images with unknown objects.
 
     Args:
-        confidence: The detector's own confidence, shape (boxes,).
+        confidence: Confidence of the object detector, shape (boxes,).
         classes: Predicted ID class, shape (boxes,).
-        known: Number of the ID object of that class that a box hits, -1 = none; shape (boxes,).
+        known: Position of the ID object of this class that a box hits, -1 = none; shape (boxes,).
         on_unknown: Whether a box hits an unknown object, shape (boxes,).
         n_objects: Number of ID objects of every class, shape (classes,).
 
     Raises:
-        InvalidArgumentError: Shapes do not fit, or a class is not known.
+        InvalidArgumentError: Shapes do not match, or a class does not exist.
     """
 
     confidence: Float[np.ndarray, " boxes"]
@@ -42,27 +41,28 @@ class ClassifiedBoxes:
         """Check shapes and ranges."""
         lengths = {name: len(getattr(self, name)) for name in ("confidence", "classes", "known", "on_unknown")}
         if len(set(lengths.values())) > 1:
-            raise InvalidArgumentError(f"ClassifiedBoxes: fields differ in their number of boxes: {lengths}")
+            raise InvalidArgumentError(f"ClassifiedBoxes: expected one number of boxes in all fields, got {lengths}")
         if len(self.classes) and not 0 <= self.classes.min() <= self.classes.max() < len(self.n_objects):
             raise InvalidArgumentError(
-                f"ClassifiedBoxes: classes holds {self.classes.min()}..{self.classes.max()}; there are"
-                f" {len(self.n_objects)} classes, from 0 on"
+                f"ClassifiedBoxes: expected classes below {len(self.n_objects)}, got"
+                f" {self.classes.min()}..{self.classes.max()}"
             )
 
 
 def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> float:
-    r"""Mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
+    r"""Boxes of ID classes on unknown objects per box of these classes.
 
-    Both are counted for every class among its boxes by falling confidence, up to the first confidence at which it
-    reaches `recall` of its ID objects; boxes of equal confidence enter together. Of the boxes that hit an ID object of
-    their class the first is a true positive. Classes without objects do not count.
+    This is the mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
+    Boxes of a class are counted by falling confidence until they reach `recall` of its ID objects; boxes of equal
+    confidence enter together. The first box that hits an ID object of its class is a true positive. Classes without
+    objects do not count.
 
     Args:
-        boxes: Boxes called ID, from t\* on.
-        recall: Recall of a class at which to read, in (0, 1].
+        boxes: Boxes called ID, above t\*.
+        recall: Recall of a class, in (0, 1].
 
     Returns:
-        The ratio. NaN with an `UndefinedMetricWarning` if a class does not reach the recall, or none has objects.
+        The ratio. NaN with an `UndefinedMetricWarning` if a class does not reach the recall, or no class has objects.
 
     Example:
         >>> one = np.zeros(3, dtype=np.int64)
@@ -78,7 +78,7 @@ def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> flo
 
 
 def wilderness_of(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> Value:
-    """The wilderness impact, or the reason why there is none."""
+    """Compute the wilderness impact, or the reason why it is undefined."""
     share = exact_share(recall, "recall")
     present = np.flatnonzero(boxes.n_objects)
     if not len(present):
@@ -108,11 +108,11 @@ def _of_split(boxes: Boxes) -> Value:
     """Boxes called ID, of the ID images and of the split together."""
     sides = (boxes.known, boxes.own)
     if not (boxes.known.is_annotated and boxes.class_names):
-        return Value(math.nan, reason="the objects of the ID set are not known")
+        return Value(math.nan, reason="the objects of the ID set are unknown")
     if not len(boxes.own.objects):
         return Value(math.nan, reason="no unknown object is annotated")
     if any((side.boxes["prediction"] < 0).any() for side in sides):
-        return Value(math.nan, reason="the predicted classes of the boxes are not known")
+        return Value(math.nan, reason="the predicted classes of the boxes are unknown")
     called = [side.scores(boxes.detector) >= boxes.tau for side in sides]
     best, classes = boxes.known.best_of_class, boxes.known.objects.classes
     assert classes is not None  # tables of objects have classes
@@ -128,15 +128,5 @@ def _of_split(boxes: Boxes) -> Value:
     return wilderness_of(chosen, recall=boxes.settings.recall)
 
 
-ENTRIES = (
-    Entry(
-        "wi",
-        "lower",
-        (Role.OOD,),
-        "wilderness impact: boxes of ID classes on unknown objects per box of these classes, at recall {recall}",
-        wilderness_impact,
-        _of_split,
-        order=50,
-        by_threshold=True,
-    ),
-)
+WI = split_entry(wilderness_impact, "lower", _of_split, 50, by_threshold=True)
+ENTRIES = (replace(WI, name="wi", text=f"wilderness impact: {WI.text}, at recall {{recall}}"),)

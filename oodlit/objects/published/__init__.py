@@ -1,1 +1,1 @@
-"""What others have published of unknown objects, as data."""
+"""Published figures of unknown objects, as data."""

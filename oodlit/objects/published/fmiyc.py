@@ -1,9 +1,9 @@
-"""What FindMeIfYouCan prints for its splits: detectors of known and unknown objects, beside which ours can be laid.
+"""Published figures of FindMeIfYouCan for its splits.
 
 Source: 'FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection',
-Tables 2, 3 and 12-30, as printed, in percent there and as shares here. Its nOSE counts boxes called ID on unknown
-objects, duplicates included: what is `nose_boxes` here. Where its program thresholds an OOD score it takes the mean of
-the ID scores minus 1.645 standard deviations.
+Tables 2, 3 and 12-30, as printed, converted from percent to shares. Its nOSE counts boxes called ID on unknown objects,
+duplicates included, which is `nose_boxes` here. Its program uses the mean of the ID scores minus 1.645 standard
+deviations as threshold.
 """
 
 import csv
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 __all__ = [
     "METHODS",
-    "PublishedFigure",
+    "BoxFigure",
     "figures",
     "images_without_boxes",
     "mean_average_precision",
@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 METRICS = {"auroc": "auroc", "fpr95": "fpr95", "nose": "nose_boxes", "ap_u": "ap_u", "p_u": "p_u", "r_u": "r_u"}
-"""Our names of the printed columns."""
+"""Names of the printed columns in oodlit."""
 
 METHODS = {
     "MSP": "msp",
@@ -38,7 +38,7 @@ METHODS = {
     "DDU": "ddu",
     "LaRD": "lard",
 }
-"""Keys of our detectors by the printed method; the others (VOS, DICE+ReAct) have none."""
+"""Names of detectors in oodlit by printed method; others (VOS, DICE+ReAct) have none."""
 
 
 class PublishedSplit(NamedTuple):
@@ -46,7 +46,7 @@ class PublishedSplit(NamedTuple):
 
     Args:
         name: As printed, such as COCO-near.
-        id_dataset: VOC or BDD, which the detectors know.
+        id_dataset: VOC or BDD, the known classes.
         n_images: Number of its images.
     """
 
@@ -55,16 +55,16 @@ class PublishedSplit(NamedTuple):
     n_images: int
 
 
-class PublishedFigure(NamedTuple):
+class BoxFigure(NamedTuple):
     """One printed value.
 
     Args:
         architecture: The object detector: F-RCNN, F-RCNN VOS, Yolov8 or RT-DETR.
-        id_dataset: VOC or BDD, which it was trained on.
+        id_dataset: VOC or BDD, the training data.
         split: As printed, such as COCO-near.
         method: The OOD detector, as printed.
-        metric: Our name of the metric.
-        value: A share; nose_boxes may exceed 1.
+        metric: Name of the metric in oodlit.
+        value: A share; nose_boxes can exceed 1.
         table: Number of the table.
     """
 
@@ -78,7 +78,7 @@ class PublishedFigure(NamedTuple):
 
 
 def splits() -> dict[str, PublishedSplit]:
-    """The six splits by their name.
+    """Return the six splits by name.
 
     Example:
         >>> sum(split.n_images for split in splits().values())
@@ -90,7 +90,7 @@ def splits() -> dict[str, PublishedSplit]:
 
 
 def split_named(name: str) -> PublishedSplit | None:
-    """The split that a data set's name speaks of; None if it speaks of none.
+    """Return the split that the name of a data set refers to, if any.
 
     Example:
         >>> [found and found.name for found in map(split_named, ("near_coco_wrt_voc", "farther_oi", "near", "coco"))]
@@ -102,8 +102,8 @@ def split_named(name: str) -> PublishedSplit | None:
     return splits().get(f"{source}-{distance}")
 
 
-def figures(split: str) -> list[PublishedFigure]:
-    """All printed values of a split.
+def figures(split: str) -> list[BoxFigure]:
+    """Return all printed values of a split.
 
     Example:
         >>> [f.value for f in figures("COCO-near") if f[:4] == ("Yolov8", "VOC", "COCO-near", "MSP")][-4:]
@@ -113,7 +113,7 @@ def figures(split: str) -> list[PublishedFigure]:
 
 
 def images_without_boxes(split: str) -> dict[str, float]:
-    """Share of the images of a split without a box above t*, by architecture (Table 12).
+    """Return the share of images of a split without a box above t*, by architecture (Table 12).
 
     Example:
         >>> images_without_boxes("COCO-near")["F-RCNN"]
@@ -127,7 +127,7 @@ def images_without_boxes(split: str) -> dict[str, float]:
 
 
 def mean_average_precision(id_dataset: str) -> dict[str, float]:
-    """Mean average precision on the ID set, by architecture (Table 3).
+    """Return the mean average precision on the ID set, by architecture (Table 3).
 
     Example:
         >>> mean_average_precision("VOC")["RT-DETR"]
@@ -137,13 +137,13 @@ def mean_average_precision(id_dataset: str) -> dict[str, float]:
 
 
 @cache
-def _figures() -> list[PublishedFigure]:
+def _figures() -> list[BoxFigure]:
     found = []
     for file in ("auroc_fpr", "osod"):
         for row in _rows(file):
             architecture, known, split, method = (row[n] for n in ("architecture", "id_dataset", "split", "method"))
             found += [
-                PublishedFigure(architecture, known, split, method, metric, _share(row[column]), int(row["table"]))
+                BoxFigure(architecture, known, split, method, metric, _share(row[column]), int(row["table"]))
                 for column, metric in METRICS.items()
                 if row.get(column)
             ]

@@ -40,7 +40,6 @@ class BoxRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
         files: By data set, the files of its predictions and annotations.
         train_files: Files of the training images.
         ms_per_box: By detector, milliseconds per box.
-        part_checksums: Of `images.parquet` and `objects.parquet`; empty until the results are saved.
     """
 
     kind: str = written(lambda: "objects")
@@ -55,7 +54,6 @@ class BoxRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
     files: dict[str, Any] = msgspec.field(default_factory=dict)
     train_files: Any = None
     ms_per_box: dict[str, float] = msgspec.field(default_factory=dict)
-    part_checksums: dict[str, str] = msgspec.field(default_factory=dict)
 
     @classmethod
     def restore_numbers(cls, entries: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-r"""Results of boxes: what a run leaves, and every metric again for any t\*, tau and overlap, without the network."""
+r"""Results of boxes: tables of a run, and every metric for any t\*, tau and overlap, without the network."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 from msgspec import structs
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
-from oodlit.objects.results import storage
 from oodlit.objects.results.evaluation import evaluate_tables
 from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.any_results import AnyResults
+from oodlit.results.files import storage
 from oodlit.results.names import MODEL
 from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
@@ -26,12 +26,12 @@ __all__ = ["ObjectResults"]
 
 
 @dataclass(frozen=True, eq=False)
-class ObjectResults:
+class ObjectResults(AnyResults):
     """Boxes with their scores, the objects, and the table of metrics.
 
     Args:
         boxes: One row per box; see `oodlit.objects.results.tables.Tables`.
-        images: One row per image, those without boxes too.
+        images: One row per image, including those without boxes.
         objects: One row per annotated object.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule,
             n_objects, n_images, t_star, tau, iou, rules`.
@@ -56,17 +56,17 @@ class ObjectResults:
         settings: ObjectSettings | None = None,
         run: BoxRunRecord | Mapping[str, Any] | None = None,
     ) -> "ObjectResults":
-        """Compute every metric from what a detector gave and what is annotated.
+        """Compute every metric from predicted boxes and annotated objects.
 
         Args:
             sets: One with role ID, and the OOD splits; all with scores of the same detectors.
-            class_names: The ID classes in the order of the logits; empty = not known.
+            class_names: The ID classes in the order of the logits; empty = unknown.
             settings: How to compute.
-            run: What is known about the run, as a record or as entries of one; what is computed here replaces it.
+            run: What is known about the run, as a record or its entries; computed entries replace these.
 
         Raises:
-            InvalidArgumentError: Roles, names or lengths do not fit.
-            DataError: An image is not annotated, or an ID object has another class than the network.
+            InvalidArgumentError: Roles, names or lengths are wrong.
+            DataError: An image has no annotations, or an ID object has a class that the network does not know.
             NonFiniteScoreError: A score is NaN.
         """
         detectors = list(dict.fromkeys(name for entry in sets for name in entry.scores))
@@ -77,7 +77,7 @@ class ObjectResults:
             if not has_id_quality():
                 notes.append("mean average precision not computed: pip install 'oodlit[objects]'")
             elif len(known.detections) and int(known.detections.classes.min()) < 0:
-                notes.append("mean average precision not computed: the predicted classes of the boxes are not known")
+                notes.append("mean average precision not computed: the predicted classes of the boxes are unknown")
             else:
                 quality = id_quality(known.detections.to("cpu"), known.annotations)
         record = structs.replace(
@@ -104,10 +104,10 @@ class ObjectResults:
         return cls(tables.boxes, tables.images, tables.objects, found.table, record)
 
     def recompute(self, **changes: Any) -> "ObjectResults":
-        r"""The same boxes evaluated with other settings; what is not named stays.
+        r"""Evaluate the same boxes with other settings.
 
         Args:
-            changes: Fields of `ObjectSettings`: `t_star`, `tau`, `tau_rule`, `iou`, `rules`, ...
+            changes: Changed fields of `ObjectSettings`: `t_star`, `tau`, `tau_rule`, `iou`, `rules`, ...
 
         Raises:
             InvalidArgumentError: A setting is unknown or not allowed, or t* is below the least confidence of the boxes
@@ -116,50 +116,33 @@ class ObjectResults:
         settings, least = self.settings.changed(**changes), self.run.min_confidence
         if least is not None and settings.t_star < least:
             raise InvalidArgumentError(
-                f"t_star={settings.t_star:g}, but the run kept no boxes below {least:g}; run again with"
-                " ObjectModule(min_confidence=...)"
+                f"expected t_star to be at least {least:g}, the lowest confidence that the run kept, got"
+                f" t_star={settings.t_star:g}; run again with a lower ObjectModule(min_confidence=...)"
             )
         return self._of(self.tables, self.run, settings)
 
     def scored_boxes(self, dataset: str) -> ScoredBoxes:
-        r"""The boxes of a data set from t\* on, with what they hit; matched once.
+        r"""Return the boxes of a data set above t\*, matched with objects; computed once.
 
         Raises:
             UnknownNameError: There is no such data set.
         """
-        names = [info.name for info in self.datasets]
-        if dataset not in names:
-            raise UnknownNameError.of("data set", dataset, names)
+        self.dataset(dataset)
         if dataset not in self._scored:
             self._scored[dataset] = scored_boxes(self.tables, dataset, self.class_names, self.settings)
         return self._scored[dataset]
 
-    # --- what there is --------------------------------------------------------------------------------------------
+    # --- content --------------------------------------------------------------------------------------------
 
     @property
     def tables(self) -> Tables:
-        """What the metrics are computed from."""
+        """The tables that the metrics are computed from."""
         return Tables(self.boxes, self.images, self.objects, list(self.run.notes))
-
-    @property
-    def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The data sets."""
-        return tuple(self.run.datasets)
-
-    @property
-    def id_dataset(self) -> DatasetInfo:
-        """The data set with role ID."""
-        return id_dataset(self.datasets)
 
     @property
     def splits(self) -> tuple[str, ...]:
         """Names of the OOD splits."""
         return tuple(info.name for info in self.datasets if info.role is Role.OOD)
-
-    @property
-    def detectors(self) -> tuple[str, ...]:
-        """Names of the detectors."""
-        return tuple(self.run.detectors)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -168,47 +151,25 @@ class ObjectResults:
 
     @property
     def settings(self) -> ObjectSettings:
-        """How the table was computed."""
+        """Settings of the metrics."""
         return self.run.settings
 
     def threshold(self, detector: str) -> float:
-        """Tau of a detector: boxes with a lower score are called unknown.
+        """Return tau of a detector: boxes with a lower score are called unknown.
 
         Raises:
             UnknownNameError: There is no such detector.
         """
-        if detector not in self.detectors:
-            raise UnknownNameError.of("detector in these results", detector, self.detectors)
+        self.check_detectors(detector)
         return self.run.thresholds[detector]["tau"]
 
-    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
-        """One value of the table.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        return float(self.row(metric, dataset=dataset, detector=detector, ood_class=ood_class)["value"])
-
-    def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
-        """One row of the table, by the names of its columns.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        table = self.table
-        same = (table["detector"] == detector) & (table["dataset"] == dataset) & (table["ood_class"] == ood_class)
-        rows = table[same & (table["metric"] == metric)]
-        if rows.empty:
-            raise UnknownNameError.of("value", metric, table[same]["metric"].tolist() or sorted(set(table["metric"])))
-        return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
-
     def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:
-        """Why a value is NaN; empty if it is not."""
+        """Return why a value is NaN; empty if it is not."""
         address = (detector, dataset, ood_class, metric)
         return next((e.reason for e in self.run.undefined if structs.astuple(e)[:4] == address), "")
 
     def side_by_side(self, dataset: str) -> pd.DataFrame:
-        r"""Legacy and open-set metrics of one split, a row per detector, with t\*, tau and the kept counts.
+        r"""Return the metrics of one split, one row per detector, with t\*, tau and counts.
 
         Raises:
             UnknownNameError: There is no such split.
@@ -228,25 +189,30 @@ class ObjectResults:
     def save(
         self, directory: str | os.PathLike[str], *, add: Callable[[Path], None] | None = None, keep: Path | None = None
     ) -> Path:
-        """Write the tables and `run.json`; `load` gives the old result or the new one at every instant.
+        """Write the tables and `run.json` atomically: `load` returns the old results or the new ones at any time.
 
         Args:
-            directory: Where to; parents are made.
-            add: Puts what else the run leaves (page, thumbnails) into the folder that it is given; None = what lies
-                there stays.
+            directory: Folder to write; parents are created.
+            add: Writes further files of the run (page, thumbnails) to the folder it receives; None = keep existing
+                files.
             keep: A path that is not removed, such as the fitted detectors that the run used.
         """
-        return storage.write(directory, table=self.table, tables=self.tables, run=self.run, add=add, keep=keep)
+        parts = {storage.IMAGES: self.images, storage.OBJECTS: self.objects}
+        return storage.write(
+            directory, table=self.table, scores=self.boxes, run=self.run, parts=parts, add=add, keep=keep
+        )
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "ObjectResults":
-        """Read what `save` wrote.
+        """Load saved results.
 
         Raises:
             DataError: A file is missing, unreadable, or does not belong to the others, or the rows are images.
         """
-        table, tables, run = storage.read(directory)
-        return cls(tables.boxes, tables.images, tables.objects, table, run)
+        if storage.is_complete(directory) and storage.kind_of(directory) != "objects":
+            raise DataError(f"{directory}: expected results of boxes, got images; load them with oodlit.Results.load")
+        table, boxes, run, parts = storage.read(directory, BoxRunRecord)
+        return cls(boxes, parts[storage.IMAGES], parts[storage.OBJECTS], table, run)
 
     def __repr__(self) -> str:
         """Counts, never values."""

@@ -1,4 +1,4 @@
-r"""The headline of results of boxes: legacy and open-set metrics side by side, for a terminal and for the page."""
+r"""The headline of results of boxes: metrics per box and of objects, for a terminal and for the page."""
 
 import math
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ __all__ = ["HeadlineCell", "HeadlineRow", "headline", "headline_metrics", "ranke
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that lead the headline; the others follow in the order of the table."""
 _LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})
-"""Metrics that the table alone has: the columns beside them tell nearly the same."""
+"""Metrics that only the full table shows: other columns are nearly the same."""
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class HeadlineCell:
     """One value.
 
     Args:
-        metric: Its name in the table.
-        text: The value, in percent where it is a share.
-        interval: Its ends; empty = none.
-        value: The number, NaN where it is not defined.
+        metric: Name in the table.
+        text: The value as text, in percent if it is a share.
+        interval: Lower and upper end; empty = none.
+        value: The number; NaN if undefined.
         reason: Why it is NaN.
-        is_best: Whether no detector is better.
+        is_best: Whether it is the best value of a column whose values differ.
     """
 
     metric: str
@@ -49,8 +49,8 @@ class HeadlineRow:
         detector: Its name.
         cells: In the order of `headline_metrics`.
         tau: The threshold.
-        n_id: Number of ID boxes from t* on.
-        n_ood: Number of boxes of the split from t* on.
+        n_id: Number of ID boxes above t*.
+        n_ood: Number of boxes of the split above t*.
     """
 
     detector: str
@@ -61,7 +61,7 @@ class HeadlineRow:
 
 
 def headline_metrics(settings: ObjectSettings) -> list[str]:
-    """Names of the columns, legacy ones first.
+    """Names of the columns.
 
     Example:
         >>> headline_metrics(ObjectSettings())[:4]
@@ -72,7 +72,7 @@ def headline_metrics(settings: ObjectSettings) -> list[str]:
 
 
 def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
-    """The rows of a split, the detector with the largest AP_U first."""
+    """Rows of a split, by falling AP_U."""
     table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
     found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
     names, entries = headline_metrics(results.settings), box_metrics(results.settings)
@@ -80,7 +80,7 @@ def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
     for name in names:
         values = [float(found[d, name]["value"]) for d in results.detectors if (d, name) in found]
         defined = [value for value in values if not math.isnan(value)]
-        distinct = set(defined) if len(set(defined)) > 1 else set()  # what all have alike is no merit
+        distinct = set(defined) if len(set(defined)) > 1 else set()  # do not highlight a value that all detectors share
         best[name] = (max if entries[name].better == "higher" else min)(distinct, default=math.nan)
     rows = []
     for detector in ranked(results, dataset):
@@ -99,13 +99,13 @@ def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
 
 
 def ranked(results: ObjectResults, dataset: str) -> list[str]:
-    """Detectors by falling AP_U on a split; undefined ones last, ties in the order of the run."""
+    """Sort detectors by falling AP_U on a split; undefined values last, ties in the order of the run."""
     values = {name: results.value("ap_u", dataset=dataset, detector=name) for name in results.detectors}
     return sorted(values, key=lambda name: math.inf if math.isnan(values[name]) else -values[name])
 
 
 def summary_tables(results: ObjectResults) -> list[Table]:
-    """One table per split for a terminal, values in percent."""
+    """Make a table per split for a terminal, with values in percent."""
     tables = []
     for dataset in results.splits:
         rows = headline(results, dataset)
@@ -127,8 +127,8 @@ def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
     return Text(
         f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images, {100 * row['value']:.1f} % of"
-        f" them without a box; {row['n_ood']} boxes against {row['n_id']} of {results.id_dataset.name} from t* ="
-        f" {settings.t_star:.4g} on; tau: {settings.rule}; {settings.rules} rules"
+        f" them without a box; {row['n_ood']} boxes above t* = {settings.t_star:.4g}, {row['n_id']} of"
+        f" {results.id_dataset.name}; tau: {settings.rule}; {settings.rules} rules"
     )
 
 

@@ -1,4 +1,4 @@
-"""Boxes, images and objects of a run as three tables, from which every metric can be computed again."""
+"""Boxes, images and objects of a run as three tables, from which every metric can be computed."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,12 +28,12 @@ NOT_ANNOTATED = -1
 
 @dataclass(frozen=True, eq=False)
 class ObjectSet:
-    """A data set of a run: what the detector gave, what is annotated, and the OOD scores of the boxes.
+    """A data set of a run: predicted boxes, annotated objects, and the OOD scores of the boxes.
 
     Args:
-        info: Name and role: ID once, OOD for every split.
-        detections: All boxes, those below any t* too.
-        annotations: The objects; None = there are none for the ID set, which then has no quality of its own.
+        info: Name and role: ID for one data set, OOD for every split.
+        detections: All boxes, including those below t*.
+        annotations: The objects; None = none, which is only possible for the ID set.
         scores: OOD scores by detector, higher = more in-distribution, each of shape (boxes,).
     """
 
@@ -44,16 +44,16 @@ class ObjectSet:
 
 
 class Tables(NamedTuple):
-    """What a run leaves, a row per box, image or object, each sorted by data set and key.
+    """Tables of a run with one row per box, image or object, sorted by data set and key.
 
     Args:
         boxes: `key` (`dataset/image#index`), `dataset`, `image`, `index`, corners in pixels, `confidence`,
-            `prediction` (ID class, -1 = not known), `object` (id of the object that it overlaps most, "" = none),
+            `prediction` (ID class, -1 = unknown), `object` (id of the object that it overlaps most, "" = none),
             `overlap`, and one column of scores per detector.
-        images: `key`, `dataset`, `width`, `height` (0 = not known), number of `boxes` and of `objects` (-1 = not
+        images: `key`, `dataset`, `width`, `height` (0 = unknown), number of `boxes` and of `objects` (-1 = not
             annotated).
         objects: `dataset`, `image`, `object` (its id), `class`, `is_crowd`, corners in pixels.
-        notes: What has to be said about them.
+        notes: Remarks about the tables.
     """
 
     boxes: pd.DataFrame
@@ -63,22 +63,22 @@ class Tables(NamedTuple):
 
 
 def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names: Sequence[str] = ()) -> Tables:
-    """The tables of all data sets of a run.
+    """Make the tables of all data sets of a run.
 
     Args:
         sets: One with role ID, and the OOD splits.
         detectors: Names of the scores.
-        class_names: The ID classes in the order of the logits; empty = not known.
+        class_names: The ID classes in the order of the logits; empty = unknown.
 
     Raises:
-        InvalidArgumentError: Roles, names or lengths do not fit, or an OOD split has no annotations.
-        DataError: An image is not annotated, or an ID object has another class than the network.
+        InvalidArgumentError: Roles, names or lengths are wrong, or an OOD split has no annotations.
+        DataError: An image has no annotations, or an ID object has a class that the network does not know.
         NonFiniteScoreError: A score is NaN.
     """
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"detector names {taken}: these are columns of the table of boxes")
+        raise InvalidArgumentError(f"expected other names of detectors than columns of the table of boxes, got {taken}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),
@@ -89,7 +89,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
 
 
 def objects_of(frame: pd.DataFrame, images: Sequence[str], class_names: Sequence[str] = ()) -> Objects:
-    """The objects of a table as arrays; classes are positions in `class_names`, -1 where they are not there."""
+    """Convert a table of objects; classes are positions in `class_names`, -1 = not among them."""
     number = {key: position for position, key in enumerate(images)}
     code = {name: position for position, name in enumerate(class_names)}
     return Objects(
@@ -100,7 +100,7 @@ def objects_of(frame: pd.DataFrame, images: Sequence[str], class_names: Sequence
 
 
 def scored_boxes(tables: Tables, dataset: str, class_names: Sequence[str], settings: ObjectSettings) -> ScoredBoxes:
-    r"""The boxes of a data set with a confidence of at least t\*."""
+    r"""Select the boxes of a data set with a confidence of at least t\*."""
     boxes = tables.boxes[(tables.boxes["dataset"] == dataset) & (tables.boxes["confidence"] >= settings.t_star)]
     images = tables.images[tables.images["dataset"] == dataset].reset_index(drop=True)
     rows = tables.objects[tables.objects["dataset"] == dataset]
@@ -111,13 +111,11 @@ def scored_boxes(tables: Tables, dataset: str, class_names: Sequence[str], setti
 def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[str]) -> Tables:
     info, found = entry.info, entry.detections.to("cpu")
     if info.role not in (Role.ID, Role.OOD):
-        raise InvalidArgumentError(f"data set {info.name!r} has role {info.role}; boxes are of ID and OOD sets")
+        raise InvalidArgumentError(f"data set {info.name!r}: expected role id or ood, got {info.role}")
     if entry.annotations is None and info.role is Role.OOD:
-        raise InvalidArgumentError(
-            f"data set {info.name!r}: an OOD split needs its annotations: they are what is unknown"
-        )
+        raise InvalidArgumentError(f"data set {info.name!r}: missing annotations; an OOD split requires its objects")
     if wrong := [key for key in found.keys if not key.startswith(f"{info.name}/")]:
-        raise InvalidArgumentError(f"data set {info.name!r}: key {wrong[0]!r} is of another data set")
+        raise InvalidArgumentError(f"data set {info.name!r}: key {wrong[0]!r} belongs to another data set")
     objects, notes = _objects(entry, class_names)
     order = sorted(range(found.num_images), key=lambda position: found.keys[position])
     images = pd.DataFrame(
@@ -141,7 +139,7 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
 
 
 def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
-    """Sizes from the annotations where the detector gives none; an error where they differ."""
+    """Fill in sizes from the annotations, which must not contradict those of the detector."""
     known = dict(zip(annotations.keys, annotations.sizes.tolist(), strict=True))
     stated = np.array([known[key] for key in images["key"]], dtype=np.int64).reshape(-1, 2)
     own = images[["width", "height"]].to_numpy()
@@ -149,14 +147,14 @@ def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
         raise DataError(
-            f"{int(differ.sum())} images have another size than annotated, first {images['key'].iloc[first]}:"
-            f" {own[first].tolist()} against {stated[first].tolist()}; boxes are in pixels of the annotated images"
+            f"{int(differ.sum())} images differ from their annotated size, first {images['key'].iloc[first]}: expected"
+            f" {stated[first].tolist()}, got {own[first].tolist()}; boxes are in pixels of the annotated images"
         )
     return images.assign(width=stated[:, 0], height=stated[:, 1])
 
 
 def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The objects of the images that were seen, sorted."""
+    """The objects of the images of the run, sorted."""
     found = entry.annotations
     if found is None:
         empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in CORNERS else "str") for name in OBJECTS})
@@ -164,14 +162,14 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     seen = set(entry.detections.keys)
     if lost := sorted(seen - set(found.keys)):
         raise DataError(
-            f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images are not annotated, first"
-            f" {', '.join(lost[:3])}; keys are `{found.dataset}/` and the id of the image in the annotations"
+            f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images have no annotations, first"
+            f" {', '.join(lost[:3])}; expected keys `{found.dataset}/ID` with the id of the image in the annotations"
         )
     names = [found.class_names[label] for label in found.labels.tolist()]
     if entry.info.role is Role.ID and class_names and (other := sorted(set(names) - set(class_names))):
         raise DataError(
-            f"data set {entry.info.name!r}: objects of classes that the network lacks: {', '.join(other[:5])};"
-            f" it has {', '.join(list(class_names)[:8])}"
+            f"data set {entry.info.name!r}: objects of classes that the network does not know: {', '.join(other[:5])};"
+            f" it knows {', '.join(list(class_names)[:8])}"
         )
     frame = pd.DataFrame(
         {
@@ -186,7 +184,7 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     notes = list(found.notes)
     if missing := found.num_images - len(seen):
         notes.append(
-            f"{entry.info.name}: {len(seen)} of {found.num_images} annotated images were seen; others do not count"
+            f"{entry.info.name}: {len(seen)} of {found.num_images} annotated images are in the run; others do not count"
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(
@@ -221,19 +219,18 @@ def _boxes(entry: ObjectSet, found: Detections, objects: pd.DataFrame, detectors
 
 def _scores(entry: ObjectSet, detector: str, found: Detections) -> np.ndarray:
     if detector not in entry.scores:
-        raise InvalidArgumentError(f"data set {entry.info.name!r} has no scores of {detector!r}")
+        raise InvalidArgumentError(f"data set {entry.info.name!r}: missing scores of {detector!r}")
     value = entry.scores[detector]
     array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
     if array.shape != (len(found),):
         raise InvalidArgumentError(
-            f"data set {entry.info.name!r}: scores of {detector!r} have shape {array.shape};"
-            f" one per box, ({len(found)},), is needed"
+            f"data set {entry.info.name!r}: expected scores of {detector!r} of shape ({len(found)},), got {array.shape}"
         )
     if np.isnan(array).any():
         rows = np.flatnonzero(np.isnan(array))
         first = ", ".join(found.box_keys[row] for row in rows[:3].tolist())
         raise NonFiniteScoreError(
-            f"detector {detector!r} gave NaN for {len(rows)} of {len(array)} boxes of {entry.info.name!r}"
-            f" (first: {first}) - a ranking with NaN has no meaning; leave this detector out or repair it"
+            f"detector {detector!r} returned NaN for {len(rows)} of {len(array)} boxes of {entry.info.name!r}"
+            f" (first: {first}); NaN cannot be ranked, so omit or repair this detector"
         )
     return array

@@ -1,10 +1,10 @@
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
-// What a menu chooses stands in the element that it names, one child for each entry.
+// A menu shows the child of its target element that is selected.
 all("select[data-target]").forEach(s => s.addEventListener("change", () =>
   [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; })));
 
-// Tables that are sorted by a click on a heading: the first click puts the best value first.
+// Sort tables by a click on a heading; the first click puts the best value first.
 all("table.sortable").forEach(t => {
   const heads = [...t.tHead.rows[t.tHead.rows.length - 1].cells];
   heads.forEach(h => h.addEventListener("keydown", e => { if (e.key === "Enter") h.click(); }));
@@ -19,8 +19,8 @@ all("table.sortable").forEach(t => {
   }));
 });
 
-// The filter: detectors whose names hold one of the words. A column of a grid is hidden cell by cell.
-const filter = document.getElementById("filter"), told = document.getElementById("filtered");
+// Filter detectors whose names contain one of the words. Columns of grids are hidden cell by cell.
+const filter = document.getElementById("filter"), count = document.getElementById("filtered");
 const apply = () => {
   const words = filter.value.toLowerCase().split(/[\s,]+/).filter(Boolean);
   const shown = name => !words.length || words.some(word => name.toLowerCase().includes(word));
@@ -29,13 +29,13 @@ const apply = () => {
     const hidden = [...t.tHead.rows[0].cells].map(h => "d" in h.dataset && !shown(h.dataset.d));
     [...t.tBodies[0].rows].forEach(r => [...r.cells].forEach((c, i) => { c.hidden = hidden[i]; }));
   });
-  const rows = all("#r0-headline tbody tr"), left = rows.filter(r => !r.hidden).length;
-  told.textContent = words.length && rows.length ? `${left} of ${rows.length}` : "";
+  const rows = all("tbody tr", document.querySelector("table.detectors") || filter), left = rows.filter(r => !r.hidden).length;
+  count.textContent = words.length && rows.length ? `${left} of ${rows.length}` : "";
   hint();
 };
 if (filter) filter.addEventListener("input", apply);
 
-// Curves that are chosen by name have one of six colours; a seventh takes the colour of the first.
+// Selected curves have one of six colors; a seventh takes the color of the first.
 all(".roc").forEach(box => {
   const buttons = all("button", document.getElementById(box.dataset.names)), svg = box.querySelector("svg");
   const lines = Object.fromEntries(all(".line", svg).map(g => [g.dataset.d, g]));
@@ -52,7 +52,7 @@ all(".roc").forEach(box => {
     paint(b, ["0", "1", "2", "3", "4", "5"].find(c => !taken.includes(c)));
     order.push(b);
   }));
-  // Where a line crosses the height of the pointer: between two of its points.
+  // Where a line crosses the height of the pointer.
   const at = (g, y) => {
     const points = g.querySelector("path").getAttribute("d").slice(1).match(/[\d.]+/g).map(Number);
     for (let i = 2; i < points.length; i += 2) {
@@ -71,7 +71,7 @@ all(".roc").forEach(box => {
   });
 });
 
-// Whatever is wider than the screen says so, until it is scrolled to its end.
+// Mark elements wider than the screen until they are scrolled to the end.
 const hint = () => all(".scroll").forEach(s => {
   s.classList.toggle("more", s.scrollWidth - s.clientWidth - s.scrollLeft > 2);
 });

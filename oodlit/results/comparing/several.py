@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.run_results import RunResults
@@ -98,7 +99,7 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
     return values_of_column(runs, found)
 
 
-def values_of_column(runs: Mapping[str, RunResults], column: RunColumn) -> pd.DataFrame:
+def values_of_column(runs: Mapping[str, AnyResults], column: RunColumn) -> pd.DataFrame:
     """`values_of_runs` for a column that is known to be comparable."""
     detectors = list(dict.fromkeys(name for results in runs.values() for name in results.detectors))
     rows = []
@@ -134,8 +135,12 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     entry = entry_of(metric)
     if entry is None or not entry.better:
         raise InvalidArgumentError(f"mean_ranks: {metric!r} has no better direction, so it has no ranks")
+    return mean_ranks_of(values, ascending=entry.better == "lower")
+
+
+def mean_ranks_of(values: pd.DataFrame, *, ascending: bool) -> tuple[pd.Series, pd.Series]:
+    """`mean_ranks` of a metric whose better direction is known; `ascending` if lower values are better."""
     complete = values.dropna(axis="columns")
-    ascending = entry.better == "lower"
     of_runs = complete.rank(axis="index", ascending=ascending).mean(axis="columns")
     of_detectors = complete.rank(axis="columns", ascending=ascending).mean(axis="index")
     return of_runs, of_detectors.reindex(values.columns)

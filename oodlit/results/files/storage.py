@@ -6,7 +6,7 @@ import io
 import math
 import os
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,14 +26,18 @@ ESTIMATES = "estimates.parquet"
 UNFINISHED = "unfinished"
 """Subfolder for the finished streams of a run that is not complete."""
 FILES = (RUN, TABLE, SCORES)
-BESIDE = ("report.html", "thumbnails", "fitted", "images.parquet", "objects.parquet")
+IMAGES, OBJECTS = "images.parquet", "objects.parquet"
+"""Only of runs of boxes."""
+PARTS = (ESTIMATES, IMAGES, OBJECTS)
+BESIDE = ("report.html", "thumbnails", "fitted")
 """Other files of a run, from its fit to its page."""
 GONE = ".gone-"
 """Prefix of an empty file that marks a part which the new results do not have."""
 _ATTEMPTS = 20
 _ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
-_NUMBERS = ("value", "ci_low", "ci_high")
-_COUNTS = ("n_id", "n_ood")
+_NUMBERS = ("value", "ci_low", "ci_high", "t_star", "tau", "iou")
+_COUNTS = ("n_id", "n_ood", "n_objects", "n_images")
+"""Columns of the table; those after the third and the second exist for boxes only."""
 
 
 def write(
@@ -42,7 +46,7 @@ def write(
     table: pd.DataFrame,
     scores: pd.DataFrame,
     run: RunRecord,
-    estimates: pd.DataFrame | None = None,
+    parts: Mapping[str, pd.DataFrame] | None = None,
     add: Callable[[Path], None] | None = None,
     keep: Path | Collection[Path] | None = None,
 ) -> Path:
@@ -56,9 +60,9 @@ def write(
     Args:
         directory: Target folder; parents are created.
         table: The tidy table.
-        scores: The per-image scores.
+        scores: The scores of images or boxes.
         run: The record of the run.
-        estimates: Severities of the classes of pools.
+        parts: Further tables by name of the file, one of `PARTS`.
         add: Writes the other files of the run (of `BESIDE`) into the folder that it receives. They replace those in the
             directory together with the results; parts that it does not write are removed. None = other files stay.
         keep: Path or paths that are not removed, such as the fitted detectors that the run used.
@@ -73,11 +77,12 @@ def write(
     with temporary_folder(target, inside=inside) as temporary:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
         scores.to_parquet(temporary / SCORES, index=False)
-        if estimates is not None:
-            estimates.to_parquet(temporary / ESTIMATES, index=False)
-        elif (target / ESTIMATES).exists():
-            (temporary / f"{GONE}{ESTIMATES}").touch()
-        written = [name for name in (TABLE, SCORES, ESTIMATES) if (temporary / name).is_file()]
+        for name, part in (parts or {}).items():
+            part.to_parquet(temporary / name, index=False)
+        written = [name for name in (TABLE, SCORES, *PARTS) if (temporary / name).is_file()]
+        for name in PARTS:
+            if name not in written and (target / name).exists():
+                (temporary / f"{GONE}{name}").touch()
         checksums = {name: hashlib.sha256((temporary / name).read_bytes()).hexdigest() for name in written}
         (temporary / RUN).write_text(to_json(structs.replace(run, checksums=checksums).entries()), encoding="utf-8")
         if add is not None:
@@ -119,7 +124,7 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     kept = None if keep is None else keep.resolve()
     if parts := [
         name
-        for name in (TABLE, SCORES, ESTIMATES, *BESIDE)
+        for name in (TABLE, SCORES, *PARTS, *BESIDE)
         if (target / name).exists() and (target / name).resolve() != kept
     ]:
         raise InvalidArgumentError(
@@ -134,8 +139,17 @@ def is_complete(directory: str | os.PathLike[str]) -> bool:
     return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
-def read(directory: str | os.PathLike[str], kind: type[R]) -> tuple[pd.DataFrame, pd.DataFrame, R, pd.DataFrame | None]:
-    """Read table, scores and record, and the estimates of pools where there are some.
+def kind_of(directory: str | os.PathLike[str]) -> str:
+    """The kind of complete results, "images" or "objects"; "images" if there are none."""
+    content = _content(Path(directory), RUN)
+    entries = {} if content is None else parse_json(content, dict, where=str(Path(directory, RUN)))
+    return str(entries.get("kind", "images"))
+
+
+def read(
+    directory: str | os.PathLike[str], kind: type[R]
+) -> tuple[pd.DataFrame, pd.DataFrame, R, dict[str, pd.DataFrame]]:
+    """Read table, scores, record, and further tables by name of the file.
 
     Args:
         directory: Folder of the results.
@@ -149,7 +163,7 @@ def read(directory: str | os.PathLike[str], kind: type[R]) -> tuple[pd.DataFrame
         run = _content(source, RUN)
         try:
             return _parsed(
-                source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, ESTIMATES)}, kind
+                source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, *PARTS)}, kind
             )
         except DataError:
             if _content(source, RUN) == run:
@@ -172,19 +186,19 @@ def _content(source: Path, name: str) -> bytes | None:
 
 def _parsed(
     source: Path, found: dict[str, bytes | None], kind: type[R]
-) -> tuple[pd.DataFrame, pd.DataFrame, R, pd.DataFrame | None]:
+) -> tuple[pd.DataFrame, pd.DataFrame, R, dict[str, pd.DataFrame]]:
     content = {name: value for name, value in found.items() if value is not None}
     if missing := [name for name in FILES if name not in content]:
         raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
     run = _record(content[RUN], source / RUN, kind)
-    if ESTIMATES in run.checksums and ESTIMATES not in content:
-        raise DataError(f"{source}: incomplete results, missing {ESTIMATES}; a run writes it at its end")
+    if missing := [name for name in run.checksums if name not in content]:
+        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
     for name, checksum in run.checksums.items():
         if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed since")
-    estimates = _parquet(source, content, ESTIMATES) if ESTIMATES in run.checksums else None
+    parts = {name: _parquet(source, content, name) for name in PARTS if name in run.checksums}
     table, scores = _table(content[TABLE], source / TABLE), _parquet(source, content, SCORES)
-    return table, scores, structs.replace(run, checksums={}), estimates
+    return table, scores, structs.replace(run, checksums={}), parts
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:
@@ -192,6 +206,9 @@ def _record(content: bytes, path: Path, kind: type[R]) -> R:
     entries = parse_json(content, dict, where=str(path))
     if missing := [name for name in _ENTRIES if name not in entries]:
         raise DataError(f"{path}: not the record of complete results, missing {', '.join(missing)}")
+    # Earlier results of boxes have the checksums of their further tables in a separate entry.
+    if isinstance(entries["checksums"], dict):
+        entries["checksums"] |= entries.pop("part_checksums", {})
     run = kind.of(entries, where=str(path))
     if missing := [name for name in (TABLE, SCORES) if name not in run.checksums]:
         raise DataError(f"{path}: the checksums are damaged, missing {', '.join(missing)}")
@@ -202,9 +219,11 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
     try:
         # As text first: Python parses numbers exactly, pandas does not in every version.
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-        for name in _NUMBERS:
+        is_of_boxes = "t_star" in table
+        numbers, counts = (_NUMBERS, _COUNTS) if is_of_boxes else (_NUMBERS[:3], _COUNTS[:2])
+        for name in numbers:
             table[name] = [float(text) if text else math.nan for text in table[name]]
-        return table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
+        return table.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(counts, "int64"))
     except (ValueError, KeyError) as error:
         raise DataError(f"{path}: not a table of oodlit ({error})") from error
 
@@ -250,7 +269,7 @@ def _finish(target: Path) -> None:
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
             (pending / name).replace(target / name)
-    for name in (ESTIMATES, *BESIDE):
+    for name in (*PARTS, *BESIDE):
         if (pending / f"{GONE}{name}").exists():
             remove(target / name)
             (pending / f"{GONE}{name}").unlink(missing_ok=True)

@@ -21,11 +21,10 @@ from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.from_files import f1_confidence
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.module import ObjectModule
-from oodlit.objects.results.page import write_object_report
-from oodlit.objects.results.pictures import save_pictures
 from oodlit.objects.results.record import BoxFit, BoxRunRecord
 from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
+from oodlit.report import save_pictures, write_object_report
 from oodlit.results import DatasetInfo, Finding
 from oodlit.results.names import metric_names
 from oodlit.roles import Role
@@ -208,7 +207,7 @@ class BoxRecorder(ScoredRun):
         return self.num_boxes
 
     def record(self) -> BoxRunRecord:
-        """What is known about this run besides its boxes."""
+        """The record of the run, without its boxes."""
         return structs.replace(
             self.with_common(common_record(BoxRunRecord, self.trainer, self.datamodule, self.choice)),
             settings=self.settings.metrics,

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from oodlit.base.json_files import as_type, to_plain
 from oodlit.datamodules.keys import key_digest
 from oodlit.errors import DataError
+from oodlit.recorded.manifest import RecordedStream
 from oodlit.recorded.store import StoredRows
 from oodlit.runs.journal import Journal
 
@@ -73,7 +75,7 @@ def grouped(shares: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
     return groups
 
 
-def entry_of(shares: Sequence[ProcessPart], rows: Path) -> dict[str, Any]:
+def entry_of(shares: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     """Entry of a stream in the manifest, if the parts of all processes hold every image once.
 
     Args:
@@ -97,7 +99,8 @@ def entry_of(shares: Sequence[ProcessPart], rows: Path) -> dict[str, Any]:
         raise DataError(f"{first!r} was recorded more than once; a key identifies one image")
     losses = [share.loss for share in shares]
     loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
-    return {**stream, "parts": parts, "skipped": skipped, **({"loss": loss} if loss else {})}
+    entries = to_plain({**stream, "parts": parts, "skipped": skipped, "loss": loss})
+    return as_type(entries, RecordedStream, where=f"stream {stream['name']!r}")
 
 
 def _keys(stored: StoredRows, stream: Mapping[str, Any], skipped: Iterable[tuple[str, str]]) -> Iterator[str]:

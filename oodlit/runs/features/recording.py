@@ -15,6 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from msgspec import structs
+
 from oodlit._version import __version__
 from oodlit.base.atomic import remove
 from oodlit.base.distributed import Group, gather_objects
@@ -26,6 +28,7 @@ from oodlit.datamodules.thinning import whole_size
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.cache_data import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
+from oodlit.recorded.manifest import Manifest, Pass, RecordedStream
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
 from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, read_shares
@@ -173,16 +176,16 @@ class Recording:
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         shares = read_shares(self._journal)
         self._check_empty(manifest is None and not shares)
-        for recorded in [*([manifest] if manifest else []), *(share.how for share in shares)]:
+        for recorded in [*([manifest.how] if manifest else []), *(share.how for share in shares)]:
             self._check(recorded)
         if manifest is not None:
             _check_class_names(self.folder, manifest, facts)
-            self._rows = manifest["rows"]
+            self._rows = manifest.rows
         held, lacking, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
         going_on: list[ProcessPart] = []
         anew: list[str] = []
         if goes_on:
-            named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
+            named = {entry.name for entry in manifest.streams} if manifest else set()
             named -= {stream.name for stream in lacking}  # those that are damaged
             by_stream = {name: group for name, group in grouped(shares).items() if name not in named}
             if whole := list(filter(None, map(self._whole, by_stream.values()))):
@@ -194,7 +197,7 @@ class Recording:
                 found = by_stream.get(stream.name, [])
                 going_on += self._sound(found, stream)
                 anew += _cut_otherwise(found, self.cut)
-            over = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
+            over = {stream.name for stream in streams} | named | {entry.name for entry in whole}
             self._forget(over, but=going_on)
             self._clean(manifest)  # runs that are killed again and again must not fill the disk
         return {
@@ -222,7 +225,7 @@ class Recording:
                     f" asked for; ask for the same, or {OTHERWISE}"
                 )
 
-    def _whole(self, shares: Sequence[ProcessPart]) -> dict[str, Any] | None:
+    def _whole(self, shares: Sequence[ProcessPart]) -> RecordedStream | None:
         """The entry of a stream that was recorded to its end before the manifest could name it; else None."""
         first, images = shares[0], sum(share.images for share in shares)
         is_one = all((share.stream, share.cut) == (first.stream, first.cut) for share in shares)
@@ -282,11 +285,11 @@ class Recording:
 
     def _manifest(
         self,
-        before: Mapping[str, Any] | None,
-        entries: Sequence[Mapping[str, Any]],
+        before: Manifest | None,
+        entries: Sequence[RecordedStream],
         facts: Mapping[str, Any],
         notes: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    ) -> Manifest:
         """The manifest with further streams, or with others in the place of damaged ones.
 
         Args:
@@ -295,19 +298,20 @@ class Recording:
             facts: See `begin`.
             notes: See `finish`.
         """
-        new = {"oodlit": __version__, **self.how, **facts, "rows": self._rows, "streams": []}
-        made = dict(new if before is None else before)
-        in_order = sorted(entries, key=lambda entry: self._order.get(entry["name"], len(self._order)))
-        names = [entry["name"] for entry in in_order]
-        losses = [made.get("loss", {}), *(entry.get("loss", {}) for entry in entries)]
-        made["streams"] = [entry for entry in made["streams"] if entry["name"] not in names] + in_order
-        made["loss"] = {n: max(loss.get(n, 0.0) for loss in losses) for n in sorted(set().union(*losses))}
-        made["recordings"] = [*made.get("recordings", []), {"streams": names, **(notes or {})}]
-        return made
+        made = before or Manifest(oodlit=__version__, **self.how, **facts, rows=self._rows, streams=[])
+        in_order = sorted(entries, key=lambda entry: self._order.get(entry.name, len(self._order)))
+        names = [entry.name for entry in in_order]
+        losses = [made.loss, *(entry.loss for entry in entries)]
+        return structs.replace(
+            made,
+            streams=[entry for entry in made.streams if entry.name not in names] + in_order,
+            loss={n: max(loss.get(n, 0.0) for loss in losses) for n in sorted(set().union(*losses))},
+            recordings=[*made.recordings, Pass(streams=names, **(notes or {}))],
+        )
 
-    def _clean(self, manifest: Mapping[str, Any] | None) -> None:
+    def _clean(self, manifest: Manifest | None) -> None:
         """Remove rows that nobody names any more."""
-        named = {file for entry in (manifest or {"streams": []})["streams"] for file, _ in entry["parts"]}
+        named = {file for entry in (manifest.streams if manifest else ()) for file, _ in entry.parts}
         named |= {file for share in read_shares(self._journal) for file, _ in share.parts}
         for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
             for path in folder.glob("*.safetensors"):
@@ -349,9 +353,9 @@ def _wait_for(digest: str, folder: Path) -> None:
         time.sleep(0.1)
 
 
-def _check_class_names(folder: Path, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:
+def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any]) -> None:
     """Refuse labels in another order."""
-    before, now = list(manifest["class_names"]), list(facts["class_names"])
+    before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
         raise FingerprintError(
             f"{folder}: the names of the classes differ from those of this cache ({len(before)} there, {len(now)} now);"

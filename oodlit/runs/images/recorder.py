@@ -184,7 +184,7 @@ class ImageRecorder(ScoredRun):
             self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
 
     def record(self) -> ImageRunRecord:
-        """What is known about this run before its results."""
+        """The record of the run before its results."""
         record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
         return structs.replace(
             record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}
@@ -228,9 +228,7 @@ class ImageRecorder(ScoredRun):
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""
         made = self.results
-        return storage.write(
-            folder, table=made.table, scores=made.scores, run=made.run, estimates=made.estimates, **options
-        )
+        return storage.write(folder, table=made.table, scores=made.scores, run=made.run, parts=made.parts, **options)
 
     def draw(self, folder: Path) -> None:
         """Draw thumbnails and the page."""

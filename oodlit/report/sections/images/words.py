@@ -1,4 +1,4 @@
-"""How to read the page: what its words mean."""
+"""How to read the page."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One, of every run."""
+    """Yield one section."""
     content = {
         "settings": shown.results.settings,
         "labels": [column.label for column in shown.columns],

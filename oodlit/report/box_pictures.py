@@ -1,9 +1,7 @@
-"""Pictures with boxes drawn: which unknown objects were found, missed, or taken for a known class."""
+"""Pictures with boxes: unknown objects that were found, missed, or taken for a known class."""
 
 import base64
-import hashlib
 import io
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,16 +9,15 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from oodlit.base.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.detections import CORNERS
-from oodlit.objects.results.results import ObjectResults
-from oodlit.report.thumbnails import load_thumbnails
+from oodlit.objects.results import ObjectResults
+from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store
 
 __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 
 SIDE = 320
-"""Longest side of a stored picture, in pixels; smaller images are kept as they are."""
+"""Longest side of a stored picture, in pixels; smaller images keep their size."""
 
 COLOURS = {
     "found": (46, 160, 67),
@@ -28,7 +25,7 @@ COLOURS = {
     "taken": (217, 72, 15),
     "false": (36, 89, 168),
 }
-"""An object that was found, one that no box hits, one that is taken for a known class, a box called unknown on none."""
+"""Colors of found objects, objects without a hit, objects taken for a known class, and unknown boxes without object."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,7 @@ class Mark:
     Args:
         corners: xmin, ymin, xmax, ymax in pixels of the original image.
         state: One of COLOURS.
-        label: Text at its upper left corner; empty = none.
+        label: Text at the upper left corner; empty = none.
     """
 
     corners: tuple[float, float, float, float]
@@ -48,15 +45,15 @@ class Mark:
     def __post_init__(self) -> None:
         """Check the state."""
         if self.state not in COLOURS:
-            raise InvalidArgumentError(f"Mark: state={self.state!r}: one of {', '.join(COLOURS)} is needed")
+            raise InvalidArgumentError(f"Mark: expected state to be one of {', '.join(COLOURS)}, got {self.state!r}")
 
 
 def draw_boxes(image: Image.Image, marks: Sequence[Mark], *, size: tuple[int, int] | None = None) -> Image.Image:
-    """A copy of an image with boxes drawn on it.
+    """Draw boxes on a copy of an image.
 
     Args:
         image: The image, or a smaller copy of it.
-        marks: What to draw, in pixels of the original; later ones lie above.
+        marks: Boxes in pixels of the original; later ones are drawn above.
         size: Width and height of the original; None = the image is the original.
 
     Example:
@@ -83,9 +80,9 @@ def draw_boxes(image: Image.Image, marks: Sequence[Mark], *, size: tuple[int, in
 
 
 def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, list[Mark]]:
-    """What to draw on the images of a split, by key: its objects with what became of them, and boxes on none.
+    """Return the boxes to draw on images of a split by key: objects with their state, and unknown boxes without object.
 
-    An object that is taken for known has the class of the surest box on it, one that is found the confidence.
+    An object taken for a known class is labeled with the class of the box of highest confidence that hits it.
     """
     tau = results.threshold(detector)
     scored = results.scored_boxes(dataset)
@@ -95,7 +92,7 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
     found = scored.open_set(detector, tau)
     rows = np.flatnonzero(scored.counted)
     order = rows[np.argsort(-scored.confidence[rows], kind="stable")]
-    surest = {int(scored.best.objects[row]): row for row in order[::-1] if scored.hits[row]}
+    best = {int(scored.best.objects[row]): row for row in order[::-1] if scored.hits[row]}
     keys = scored.images["key"].tolist()
     names = results.class_names
     for number, (corners, image) in enumerate(
@@ -104,7 +101,7 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
         state = "found" if found.found[number] else "missed" if found.dismissed[number] else "taken"
         label = ""
         if state == "taken":
-            code = int(scored.boxes["prediction"].iloc[surest[number]])
+            code = int(scored.boxes["prediction"].iloc[best[number]])
             label = names[code] if 0 <= code < len(names) else "known"
         marks[keys[image]].append(Mark(tuple(corners), state, label))
     corners = scored.boxes[CORNERS].to_numpy(dtype=np.float64)
@@ -114,11 +111,11 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
 
 
 def picture_keys(results: ObjectResults, *, per_split: int = 6) -> list[str]:
-    """Keys of the images that the page shows: of every split some with objects, drawn by their key and not chosen."""
+    """Keys of the images on the page: some images with objects of every split, selected by a hash of the key."""
     keys = []
     for name in results.splits:
         rows = results.images[(results.images["dataset"] == name) & (results.images["objects"] > 0)]
-        keys += sorted(rows["key"], key=_hash)[:per_split]
+        keys += sorted(rows["key"], key=hash_of)[:per_split]
     return keys
 
 
@@ -133,22 +130,15 @@ def save_pictures(
 
     Args:
         results: A run.
-        folder: Where the results lie, or will lie: the `add` of `ObjectResults.save` gives it.
-        read_images: From keys to decoded images.
-        per_split: Number of images of every split, at most.
+        folder: Folder of the results, such as that of `add` in `ObjectResults.save`.
+        read_images: Returns decoded images by key.
+        per_split: Maximum number of images per split.
     """
-    target = folder / "thumbnails"
-    target.mkdir(parents=True, exist_ok=True)
-    index = {}
-    for key, image in read_images(picture_keys(results, per_split=per_split)).items():
-        name = f"{_hash(key)[:16]}.jpg"
-        write_bytes(target / name, _jpeg(image))
-        index[key] = name
-    write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+    store(folder, read_images(picture_keys(results, per_split=per_split)), SIDE)
 
 
 def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
-    """`data:` URLs of the stored pictures with what a detector makes of them, by key; of those that are stored."""
+    """`data:` URLs of the stored pictures with the boxes of a detector, by key."""
     stored = load_thumbnails(folder, keys)
     rows = results.images[["key", "width", "height"]].itertuples(index=False, name=None)
     sizes = {key: (int(width), int(height)) for key, width, height in rows}
@@ -161,20 +151,8 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     for key, url in stored.items():
         picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
         times = SIDE // max(picture.size)
-        if times > 1:  # lines and labels need room
+        if times > 1:  # room for lines and labels
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
         drawn = draw_boxes(picture, marks[key.partition("/")[0]][key], size=sizes[key] if sizes[key][0] else None)
-        urls[key] = f"data:image/jpeg;base64,{base64.b64encode(_jpeg(drawn)).decode()}"
+        urls[key] = data_url(jpeg(drawn), "jpeg")
     return urls
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()

@@ -11,11 +11,11 @@ from oodlit.results.plots.score_histograms import histogram
 from oodlit.roles import Role
 
 _MAX_OUTLINES = 5
-"""More OOD sets than this are not told apart in one histogram; the page has as many colours, `--s1` to `--s5`."""
+"""Maximum number of OOD sets in a histogram, with the colors `--s1` to `--s5` of the page."""
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One, if there is a detector."""
+    """Yield one section, if there is a detector."""
     others = shown.sets(Role.OOD, Role.POOL)
     datasets = [shown.inside, *others[:_MAX_OUTLINES]]
     if shown.detectors:

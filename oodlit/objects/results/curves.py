@@ -1,4 +1,4 @@
-"""Open-set metrics over the threshold: what a stricter or a looser tau would give."""
+"""Open-set metrics at other thresholds tau."""
 
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ class TauPoint(NamedTuple):
     Args:
         kept: Share of the ID boxes that the threshold keeps at least.
         tau: The threshold.
-        values: By the name of the metric; NaN where it is not defined.
+        values: Values by metric; NaN if undefined.
     """
 
     kept: float
@@ -32,18 +32,18 @@ class TauPoint(NamedTuple):
 
 
 def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: int = 21) -> list[TauPoint]:
-    """`r_u`, `nose`, `p_u` and `ap_u` of a split, with thresholds that keep from all to half of the ID boxes.
+    """Compute `r_u`, `nose`, `p_u` and `ap_u` of a split for thresholds that keep from all to half of the ID boxes.
 
-    The share of ID boxes is what detectors with scores of different scale have in common.
+    The share of ID boxes makes detectors with different scales of scores comparable.
 
     Args:
         results: Boxes with scores.
         detector: Name of the scores.
         dataset: Name of the OOD split.
-        points: Number of thresholds, evenly spaced in the share that is kept.
+        points: Number of thresholds, evenly spaced in the kept share.
 
     Returns:
-        From the lowest threshold to the highest; empty if there is no ID box.
+        From the lowest threshold to the highest; empty if there are no ID boxes.
 
     Raises:
         UnknownNameError: There is no such detector or split.

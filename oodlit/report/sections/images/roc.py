@@ -1,4 +1,4 @@
-"""ROC curves: what another share of ID images kept would cost."""
+"""ROC curves: the FPR for other shares of kept ID images."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -14,16 +14,16 @@ from oodlit.results.plots import roc
 from oodlit.roles import Role
 
 COLOURED = 5
-"""Curves that have a colour at first; the reader chooses others, up to the six colours of the page."""
+"""Initial number of colored curves; the reader can select up to six."""
 SHARES = (0.8, 0.9, 0.95, 0.98, 0.99)
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One for each OOD set with images."""
+    """Yield one section for each OOD set with images."""
     counts = shown.results.run.counts
     for number, info in enumerate(shown.sets(Role.OOD)):
         if shown.detectors and counts.get(info.name) and counts.get(shown.inside.name):
-            title = f"{info.name}: what keeping more ID images costs"
+            title = f"{info.name}: FPR versus kept ID images"
             yield Section(f"roc{number}", title, f"{info.name}: ROC", "roc.html", _curves(shown, info))
 
 
@@ -46,14 +46,12 @@ def _curves(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
         "shares": [share_text(share) for share in shares],
         "rows": _rows(shown, info, shares),
         "has_classes": bool(info.class_names),
-        "images": f"the {len(shown.results.images(info.name))} OOD images together"
-        if info.class_names
-        else "OOD images",
+        "images": f"all {len(shown.results.images(info.name))} OOD images" if info.class_names else "OOD images",
     }
 
 
 def _again(shown: Shown) -> set[str]:
-    """Detectors whose curve is that of a better place in the order: they are not drawn in colour at first."""
+    """Detectors with the same curve as a better one, which are not colored initially."""
     groups: dict[str, set[str]] = {}
     for pair in shown.same:
         groups.setdefault(pair.detector, {pair.detector}).add(pair.other)
@@ -61,7 +59,7 @@ def _again(shown: Shown) -> set[str]:
 
 
 def _rows(shown: Shown, info: DatasetInfo, shares: list[float]) -> list[dict[str, Any]]:
-    """The FPR of every detector where other shares of the ID images are kept, by class and then averaged."""
+    """The FPR of every detector for other shares of kept ID images, averaged over classes."""
     images, rule = shown.results.images(info.name), shown.results.settings.rule
     groups = images["group"].to_numpy() if info.class_names else np.zeros(len(images), dtype=np.int64)
     _, classes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
@@ -71,7 +69,7 @@ def _rows(shown: Shown, info: DatasetInfo, shares: list[float]) -> list[dict[str
         for share in shares:
             accepted = scores >= acceptance_threshold(shown.id_scores[name], tpr=share, rule=rule)
             value = float((np.bincount(classes, accepted, minlength=len(sizes)) / sizes).mean())
-            title = f"{name}: FPR {percent_text(value)} where {share_text(share)} of the ID images are kept"
+            title = f"{name}: FPR {percent_text(value)} if {share_text(share)} of the ID images are kept"
             cells.append(Cell(f"{100 * value:.1f}", value, round(100 * value, 1), title=title))
         rows.append({"name": name, "cells": cells})
     return rows

@@ -1,4 +1,4 @@
-"""Paired differences between the first run and every other one."""
+"""Paired differences between the first run and the others."""
 
 import math
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from oodlit.results import compare_runs
 
 
 def sections(several: Several) -> Iterator[Section]:
-    """One, if the FPR of an OOD set can be compared."""
+    """Yield one section, if the FPR of an OOD set can be compared."""
     try:
         table = compare_runs(several.runs)
     except InvalidArgumentError:  # the page says what was left out, and why
@@ -53,7 +53,7 @@ def _grid(several: Several, dataset: str, table: pd.DataFrame) -> dict[str, Any]
 
 
 def _cell(row: Any) -> Cell:
-    """The difference in points; coloured where it is more than chance after the correction."""
+    """The difference in points, colored if it is significant after the correction."""
     if math.isnan(row.difference) or math.isnan(row.p_value):
         return Cell("?", title=f"{row.detector}, {row.run}: undefined")
     chance = row.reason or f"corrected p = {row.p_corrected:.2g}"

@@ -1,4 +1,4 @@
-"""Every model against every detector: one table for each value that all runs have alike."""
+"""Tables of models and detectors, one for each value that can be compared."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -9,28 +9,25 @@ import numpy as np
 from oodlit.report.headline import Cell, counts_text, interval_text
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Place, Several, of_sets
-from oodlit.results import RunColumn, mean_ranks
-from oodlit.results.glossary import MEAN, entry_of
-from oodlit.results.info import id_dataset
-from oodlit.results.names import MODEL
+from oodlit.results import RunColumn
+from oodlit.results.comparing.several import mean_ranks_of
 
 
 def sections(several: Several) -> Iterator[Section]:
-    """One, if any value can be compared."""
+    """Yield one section, if any value can be compared."""
     found = {title: of_sets(results) for title, results in several.runs.items()}
-    order = sorted(several.like, key=lambda column: _place(column.metric))  # stable: within a metric as the sets are
+    order = sorted(several.like, key=several.place)  # stable: within a metric as the sets are
     tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
-        yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
+        yield Section("models", "Models and detectors", "models", "models.html", {"tables": tables})
 
 
 def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Place, Any]]) -> dict[str, Any]:
     values = several.values(column)
-    of_models, of_detectors = mean_ranks(values, column.metric)
+    entry = several.entry(column)
+    is_lower_better, is_count = entry.better == "lower", entry.is_count
+    of_models, of_detectors = mean_ranks_of(values, ascending=is_lower_better)
     models, detectors = _sorted(of_models), _sorted(of_detectors)
-    entry = entry_of(column.metric)
-    is_lower_better = entry is not None and entry.better == "lower"
-    is_count = entry is not None and entry.is_count
     most = float(np.nanmax(values.to_numpy(), initial=0.0)) or 1.0
     by_model = values.to_dict("index")
     rows = []
@@ -42,25 +39,26 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
         for name in detectors:
             value = own[name]
             if math.isnan(value):
-                cells.append(Cell("-", title=f"{name}: none, or undefined"))
+                cells.append(Cell("-", title=f"{name}: missing or undefined"))
                 continue
             row = found[title][name, column.dataset, column.metric]
             heat = 100 * (value / most if is_count else value if is_lower_better else 1 - value)
             text = f"{value:.0f}" if is_count else f"{100 * value:.1f}"
             about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
             cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
-        accuracy = found[title].get((MODEL, id_dataset(several.runs[title].datasets).name, "accuracy"))
+        quality = several.quality_of(title)
         rows.append(
             {
                 "title": title,
                 "link": several.links.get(title, ""),
-                "accuracy": "" if accuracy is None or math.isnan(accuracy.value) else f"{100 * accuracy.value:.1f}",
+                "quality": "" if math.isnan(quality) else f"{100 * quality:.1f}",
                 "rank": _rank(float(of_models[title])),
                 "cells": cells,
             }
         )
     return {
         "label": several.label(column),
+        "quality": several.quality,
         "better": "lower" if is_lower_better else "higher",
         "detectors": detectors,
         "tall": tall(detectors),
@@ -70,13 +68,8 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
     }
 
 
-def _place(metric: str) -> int:
-    """FPR of all sets first, then their AUROC, then what is not of OOD sets."""
-    return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric.removeprefix(MEAN)) + 1
-
-
 def _sorted(ranks: Any) -> list[str]:
-    """Names by mean rank, the best first; those without one last, in their order."""
+    """Sort names by mean rank, the best first; names without a rank last."""
     return [str(name) for name in ranks.sort_values(kind="stable", na_position="last").index]
 
 

@@ -14,7 +14,7 @@ from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One for each OOD set with classes."""
+    """Yield one section for each OOD set with classes."""
     for number, info in enumerate(shown.sets(Role.OOD)):
         if info.class_names and shown.detectors:
             content = _class_set(shown.results, info, shown.detectors)
@@ -40,12 +40,12 @@ def _class_set(results: Results, info: DatasetInfo, detectors: Sequence[str]) ->
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    """What the sizes of the classes mean for their values."""
+    """Describe the sizes of classes."""
     least, most = min(sizes), max(sizes)
     if not least:
         return ""
     span = f"{least} images" if least == most else f"{least} to {most} images"
-    return f"Classes have {span}: one image is {percent_text(1 / least)} of the smallest, so see the intervals."
+    return f"Classes have {span}; one image is {percent_text(1 / least)} of the smallest class."
 
 
 def _heat(detector: str, name: str, share: Estimate) -> Cell:

@@ -13,7 +13,7 @@ from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One, if there are OOD sets."""
+    """Yield one section, if there are OOD sets."""
     if shown.sets(Role.OOD) and shown.detectors:
         groups = [_accepted(shown.results, name, shown.inside, shown.thumbnails) for name in shown.detectors]
         content = {"groups": groups, "has_pictures": bool(shown.thumbnails.css())}

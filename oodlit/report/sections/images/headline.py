@@ -1,4 +1,4 @@
-"""The headline: every detector against FPR and AUROC of every set."""
+"""The headline: FPR and AUROC of every detector on every set."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,23 +12,23 @@ from oodlit.results.names import MODEL
 from oodlit.roles import Role
 
 COST = "\n"
-"""Stands for a data set where the table tells of cost; names of data sets have no line break."""
+"""Replaces the name of a data set in columns of cost; names of data sets have no line break."""
 ROOM = 1250
-"""Width in pixels of a table on a window of 1400."""
+"""Width of the table in pixels in a window of 1400 pixels."""
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One, of every run."""
+    """Yield one section."""
     for column in shown.columns:
         _mark(shown, column)
     content = _headline(shown.results, shown.lookup, [*shown.columns, *_costs(shown)], shown.detectors)
-    content |= {"answers": answers(shown), "coinciding": coinciding(shown), "sorted_by": _sorted_by(shown.columns)}
-    content["is_roomy"] = _width(content["columns"], shown.detectors) <= ROOM
-    yield Section("headline", "Which detector refuses what it should?", "detectors", "headline.html", content)
+    content |= {"sorted_by": _sorted_by(shown.columns), "is_roomy": _width(content["columns"], shown.detectors) <= ROOM}
+    content = {"table": content, "answers": answers(shown), "coinciding": coinciding(shown)}
+    yield Section("headline", "Which detector separates ID and OOD images?", "detectors", "headline.html", content)
 
 
 def _mark(shown: Shown, column: Column) -> None:
-    """Mark the best value of a column, and what cannot be told apart from it."""
+    """Mark the best value of a column, and values that are not significantly worse."""
     table = shown.group(column.metric, column.dataset)
     if table is None:  # counts are exact; the levels of a pool hold other classes for each detector
         tells = not all(cell.best for cell in column.cells)
@@ -46,12 +46,12 @@ def _mark(shown: Shown, column: Column) -> None:
 
 
 def _costs(shown: Shown) -> list[Column]:
-    """Columns of times, as far as they were measured."""
-    scoring = "scoring alone, without the pass of the network that all detectors share; further passes included"
+    """Columns of measured times."""
+    scoring = "scoring without the shared forward pass of the network; extra forward passes included"
     columns: list[Column] = []
     for times, label, metric, what in (
-        (shown.costs, "ms an image", "ms_per_image", scoring),
-        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty where nothing is fitted"),
+        (shown.costs, "ms per image", "ms_per_image", scoring),
+        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty without a fit"),
     ):
         values = [times[name] for name in shown.results.detectors]
         if not all(map(math.isnan, values)):
@@ -62,13 +62,13 @@ def _costs(shown: Shown) -> list[Column]:
 
 
 def _sorted_by(columns: Sequence[Column]) -> int:
-    """Place of the column by which the rows are sorted at first; -1 = it is the mean of several."""
+    """Position of the column that rows are sorted by; -1 = the mean of several columns."""
     rates = [place for place, column in enumerate(columns) if column.lower_is_better and not column.is_count]
     return rates[0] if len(rates) == 1 else -1
 
 
 def _width(columns: Sequence[Column], detectors: Sequence[str]) -> float:
-    """Estimate of the width of the table in pixels, with intervals beside their values."""
+    """Estimated width of the table in pixels, with intervals beside values."""
     cells = [max(8 * len(cell.text) + 6.5 * len(cell.interval) for cell in column.cells) for column in columns]
     heads = [8 * len(column.label) for column in columns]
     return 20 + 8 * max(map(len, detectors), default=0) + sum(34 + max(pair) for pair in zip(cells, heads, strict=True))
@@ -81,7 +81,7 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
     before = sum(column.dataset != COST for column in columns)
     for name in names:
         if name == COST:
-            sets.append({"name": "cost", "detail": "on top of the network", "columns": len(columns) - before})
+            sets.append({"name": "cost", "detail": "in addition to the network", "columns": len(columns) - before})
             continue
         info, n = results.dataset(name), scored_images(results, name)
         kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
@@ -97,9 +97,9 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
 
 
 def _right_and_wrong(lookup: Lookup, info: DatasetInfo) -> str:
-    """Numbers behind the ID-AUROC: the smaller of the two decides how much it can say."""
+    """Numbers of correct and wrong predictions; the smaller one limits the precision of the ID-AUROC."""
     row = lookup(MODEL, info.name, "accuracy")
     if info.role is not Role.ID or row is None or math.isnan(row.value):
         return ""
     right = round(row.value * row.n_id)
-    return f", {right} right, {row.n_id - right} wrong"
+    return f", {right} correct, {row.n_id - right} wrong"

@@ -8,7 +8,7 @@ from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One for each pool."""
+    """Yield one section for each pool."""
     for number, info in enumerate(shown.sets(Role.POOL)):
         if shown.detectors:
             content = pool_view(shown.results, info, shown.detectors, shown.thumbnails.classes)

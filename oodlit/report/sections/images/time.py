@@ -8,14 +8,14 @@ from oodlit.results import Results
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """Parts of the run, and each detector's share; nothing for results that hold no times."""
+    """Yield one section, if times were recorded."""
     content = time_view(shown.results)
     if content is not None:
         yield Section("time", "Where the time went", "time", "time.html", content)
 
 
 def time_view(results: Results) -> dict[str, Any] | None:
-    """Parts of the run, reading processes, and what each detector took; None for results that hold no parts."""
+    """Times of the parts of the run, of reading, and of each detector; None if they were not recorded."""
     time = results.run.time
     mean = dict(time.mean)
     if "total" not in mean:  # from a caller who measured less
@@ -40,7 +40,7 @@ def time_view(results: Results) -> dict[str, Any] | None:
 
 
 def _detectors(results: Results) -> list[dict[str, str]]:
-    """Fit and scores of each detector, the slowest scores first."""
+    """Times of fit and scores of each detector, the slowest first."""
     scores, fits, backbone = results.run.ms_per_image, results.run.time.fit, results.run.time.backbone_ms
     names = sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
     return [
@@ -55,13 +55,13 @@ def _detectors(results: Results) -> list[dict[str, str]]:
 
 
 def _seconds(value: float) -> str:
-    """Seconds with three digits at least where there are as many.
+    """Format seconds with at least three digits, if there are as many.
 
     Example:
         >>> _seconds(0.0123), _seconds(4.5678), _seconds(12345.6)
-        ('0.012', '4.57', '12 346')
+        ('0.012', '4.57', '12,346')
     """
-    return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"
 
 
 def _share(value: float, total: float) -> float:

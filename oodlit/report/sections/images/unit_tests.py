@@ -14,7 +14,7 @@ from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One for each set of unit tests."""
+    """Yield one section for each set of unit tests."""
     for number, info in enumerate(shown.sets(Role.UNIT_TEST)):
         if shown.detectors:
             content = _unit_tests(shown.results, info, shown.detectors, shown.thumbnails)

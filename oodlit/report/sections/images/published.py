@@ -1,4 +1,4 @@
-"""What others have published for the same sets, beside what this run found."""
+"""Published figures for the same sets, beside those of the run."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -15,14 +15,14 @@ from oodlit.results.published.table import PublishedTable
 
 
 def sections(shown: Shown) -> Iterator[Section]:
-    """One, if a published table has figures of detectors and sets that the run has."""
+    """Yield one section, if a published table has figures of detectors and sets of the run."""
     tables = [_table(shown.results, table) for table in published_tables().values()]
     content = {
         "tables": [table for table in tables if table["rows"]],
         "without": [table for table in tables if table["notes"] and not table["rows"]],
     }
     if content["tables"] or content["without"]:
-        yield Section("published", "Published beside ours", "published", "published.html", content)
+        yield Section("published", "Published figures", "published", "published.html", content)
 
 
 def _table(results: Results, table: PublishedTable) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _row(table: str, row: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:
-    """Why there is no difference, once for all figures of one reason."""
+    """Why there is no difference, grouped by reason."""
     unlike = frame[frame["reason"].ne("") & frame["rank"].isna()]
     notes = []
     for reason, rows in unlike.groupby("reason", sort=False):

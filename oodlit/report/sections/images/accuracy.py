@@ -1,4 +1,4 @@
-"""Accuracy of the classifiers against the FPR of the detectors on them."""
+"""Accuracy of classifiers versus FPR of detectors."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,16 +10,14 @@ from oodlit.report.section import Section
 from oodlit.report.several import Several
 from oodlit.report.svg import scatter
 from oodlit.results import RunColumn
-from oodlit.results.info import id_dataset
-from oodlit.results.names import MODEL
 
 _ALL_NAMES = 10
-"""With more models than this, only those have their names in the chart that no other one beats in both values."""
+"""With more models, only those that no other model beats in both values have a visible name."""
 
 
 def sections(several: Several) -> Iterator[Section]:
-    """One, if the runs have accuracies, and an FPR that can be compared."""
-    accuracies = {title: _accuracy(several, title) for title in several.runs}
+    """Yield one section, if the runs have accuracies and a comparable FPR."""
+    accuracies = {title: several.quality_of(title) for title in several.runs}
     known = {title: value for title, value in accuracies.items() if not math.isnan(value)}
     columns = [column for column in several.like if "fpr" in column.metric]
     if len(known) > 1 and columns:
@@ -27,22 +25,11 @@ def sections(several: Several) -> Iterator[Section]:
         content = {"charts": charts, "without": [title for title in accuracies if title not in known]}
         yield Section(
             "accuracy",
-            "Does a better classifier know better what it does not know?",
+            "Do better classifiers have better detectors?",
             "accuracy",
             "accuracy.html",
             content,
         )
-
-
-def _accuracy(several: Several, title: str) -> float:
-    results = several.runs[title]
-    table = results.table
-    rows = table[
-        (table["dataset"] == id_dataset(results.datasets).name)
-        & (table["metric"] == "accuracy")
-        & (table["detector"] == MODEL)
-    ]
-    return float(rows["value"].iloc[0]) if len(rows) else math.nan
 
 
 def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,7 @@ from oodlit.results import Results
 
 
 def sections(runs: Mapping[str, Results]) -> Iterator[Section]:
-    """One for each pool that enough of the runs have."""
+    """Yield one section for each pool of enough runs."""
     for number, content in enumerate(correlation_views(runs)):
-        title = f"{content['name']}: do models keep their order from level to level?"
+        title = f"{content['name']}: is the order of models the same at all levels?"
         yield Section(f"correlation{number}", title, f"{content['name']}: order of models", "correlation.html", content)

@@ -1,0 +1,104 @@
+"""The manifest of a cache of features: `cache.json`."""
+
+from typing import Any
+
+import msgspec
+
+from oodlit.results.record_parts import AccelerationRecord, TimeRecord, written
+
+FORMAT = 1
+"""Version of the format; a new number means that older caches can no longer be read."""
+
+
+class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """A complete stream of a cache.
+
+    Args:
+        name: Name of the stream.
+        role: What it is for.
+        images: Number of images of the run, including skipped ones.
+        classes: Digest of the names of the classes.
+        labels: Digest of the names of the labels.
+        prepared: Whether the images were transformed already.
+        split: The split of a pool, as text; "None" for other streams.
+        content: Digest of the source.
+        whole: Number of images of the set; None = the number of images.
+        class_names: Names of the classes.
+        label_names: Names of the labels.
+        parts: Files and their rows.
+        skipped: Keys of images that could not be used, and why.
+        loss: Largest difference that the dtype made, by field; empty for float32.
+    """
+
+    name: str
+    role: str
+    images: int
+    classes: str
+    labels: str
+    prepared: bool
+    split: str = written(str)
+    content: str
+    whole: int | None = None
+    class_names: list[str]
+    label_names: list[str]
+    parts: list[tuple[str, int]]
+    skipped: list[tuple[str, str]]
+    loss: dict[str, float] = {}
+
+
+class Pass(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One pass that recorded streams.
+
+    Args:
+        streams: Names of the streams.
+        time: Where its time went; empty if it was interrupted after its last image.
+        acceleration: The fast options of the pass, checked against the plain network.
+    """
+
+    streams: list[str]
+    time: TimeRecord = TimeRecord()
+    acceleration: AccelerationRecord = AccelerationRecord()
+
+
+class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What a cache has.
+
+    Args:
+        format: Version of the format.
+        oodlit: Version of oodlit that began the cache.
+        backbone: Name of the network.
+        fingerprint: Identifies weights and transform by what they do.
+        dtype: "float32", "float16" or "bfloat16"; of features and logits.
+        precision: Lightning's name of the precision.
+        decoder: What decoded the images: "workers", or the library of a device.
+        head_problem: Why there is no linear head; empty if there is one.
+        class_names: Names of the labels; empty if unknown.
+        rows: Folder of the parts.
+        streams: The complete streams.
+        loss: Largest difference that the dtype made, by field.
+        recordings: The passes that recorded the streams.
+    """
+
+    format: int = written(lambda: FORMAT)
+    oodlit: str = ""
+    backbone: str
+    fingerprint: str
+    dtype: str = ""
+    precision: str = ""
+    decoder: str = ""
+    head_problem: str | None
+    class_names: list[str]
+    rows: str
+    streams: list[RecordedStream]
+    loss: dict[str, float] = written(dict)
+    recordings: list[Pass] = written(list)
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """What the streams were recorded of and in, by field."""
+        fields = ("backbone", "fingerprint", "dtype", "precision", "decoder")
+        return {name: value for name in fields if (value := getattr(self, name))}
+
+    def stream(self, name: str) -> RecordedStream | None:
+        """A stream by its name; None if it is missing."""
+        return next((entry for entry in self.streams if entry.name == name), None)

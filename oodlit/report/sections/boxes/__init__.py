@@ -1,0 +1,23 @@
+"""The sections of the page of boxes, in its order: each looks at one run and yields what it shows, or nothing."""
+
+from collections.abc import Callable, Iterable
+
+from oodlit.report.box_run import ShownBoxes
+from oodlit.report.section import Section
+from oodlit.report.sections.boxes import measured, pictures, published, splits, tau, words
+from oodlit.report.sections.images import models
+from oodlit.report.several import Several
+
+SECTIONS: tuple[Callable[[ShownBoxes], Iterable[Section]], ...] = (
+    splits.sections,
+    pictures.sections,
+    tau.sections,
+    published.sections,
+    measured.sections,
+    words.sections,
+)
+
+SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (models.sections,)
+"""Sections that compare several runs, before them."""
+
+__all__ = ["SECTIONS", "SEVERAL"]

@@ -1,0 +1,112 @@
+"""What results of images and of boxes share: data sets, detectors, and values of the table."""
+
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import UnknownNameError
+from oodlit.results.finding import Finding
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.names import MODEL, metric_names
+from oodlit.results.run_record import RunRecord
+
+
+class AnyResults:
+    """Results of a run, whatever their rows are.
+
+    Attributes:
+        table: One row per value, with the columns `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low,
+            ci_high, rule` and others.
+        run: What else is known about the run.
+    """
+
+    table: pd.DataFrame
+    run: RunRecord
+
+    @property
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The data sets of the run."""
+        return tuple(self.run.datasets)
+
+    @property
+    def id_dataset(self) -> DatasetInfo:
+        """The data set with role ID."""
+        return id_dataset(self.datasets)
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the detectors."""
+        return tuple(self.run.detectors)
+
+    @property
+    def settings(self) -> Any:
+        """How the table was computed."""
+        raise NotImplementedError
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What makes the numbers doubtful, or worth believing: a classifier at chance, class lists that differ, ..."""
+        return tuple(self.run.findings)
+
+    def dataset(self, name: str) -> DatasetInfo:
+        """Return the data set of that name.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        known = {info.name: info for info in self.datasets}
+        if name not in known:
+            raise UnknownNameError.of("data set", name, known)
+        return known[name]
+
+    def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
+        """Return one row of the table, by the names of its columns.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        table = self.table
+        rows = table[
+            (table["metric"] == metric)
+            & (table["dataset"] == dataset)
+            & (table["detector"] == detector)
+            & (table["ood_class"] == ood_class)
+        ]
+        if rows.empty:
+            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
+            raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
+        return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
+
+    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
+        """Return one value of the table.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        return float(self.row(metric, dataset=dataset, detector=detector, ood_class=ood_class)["value"])
+
+    def metrics_by_name(self) -> dict[str, float]:
+        """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
+
+        Loggers receive these. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values are
+        NaN. Values that belong to no detector have `model` in its place.
+        """
+        return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
+
+    def check_detectors(self, *names: str) -> None:
+        """Raise unless there are detectors of these names.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        for name in names:
+            if name not in self.detectors:
+                raise UnknownNameError.of("detector in these results", name, self.detectors)
+
+    def threshold(self, detector: str) -> float:
+        """Return the score that separates what a detector accepts from what it rejects.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        raise NotImplementedError

@@ -1,0 +1,97 @@
+"""The page of results of boxes: the frame of every page, sections of boxes, several runs."""
+
+from pathlib import Path
+
+import pytest
+
+from oodlit.cli.main import main
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects import ObjectResults
+from oodlit.report import load_results, render, write_object_report, write_report
+from oodlit.report.box_run import ShownBoxes
+from oodlit.report.section import Section
+from oodlit.report.sections.boxes import SECTIONS
+from oodlit.results import Results
+from tests.objects.support import Plain
+from tests.objects.test_results import example, made
+from tests.report.problems import make_results
+
+
+def test_sections_have_distinct_anchors_that_the_contents_link_to() -> None:
+    found = [section for sections in SECTIONS for section in sections(ShownBoxes(example()))]
+    assert [section.key for section in found] == ["split0", "tau0", "measured", "words"]
+    assert all(isinstance(section, Section) and section.title and section.entry for section in found)
+    page = render({"run": example()})
+    for section in found:
+        assert page.count(f'href="#r0-{section.key}"') == page.count(f'id="r0-{section.key}"') == 1
+    assert 'id="filter"' in page
+    assert page.count("<script>") == 1
+
+
+def test_the_table_can_be_sorted_and_filtered_and_marks_the_best() -> None:
+    found = example(bootstrap=20)
+    page = render({"run": found})
+    table = page[page.index('<table class="detectors sortable') : page.index("</table>")]
+    assert 'data-better="higher" aria-sort="descending">ap_u</th>' in table
+    assert [table.index(f'<tr data-d="{name}">') > 0 for name in found.detectors] == [True, True]
+    row = found.row("auroc", dataset="near", detector="g")
+    best = max("gh", key=lambda name: found.value("auroc", dataset="near", detector=name))
+    text = f"{100 * found.value('auroc', dataset='near', detector=best):.1f}"
+    assert f'<span class="best ">{text}</span>' in table
+    assert f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}" in table
+
+
+def test_a_run_without_boxes_has_a_page_with_reasons() -> None:
+    page = render({"run": made(Plain(), Plain(n_images=2))})
+    assert "tau: there is no ID box" in page
+    assert "no object is annotated" in page
+
+
+def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
+    one, two, other = example(), example(t_star=0.5), example(iou=0.75)
+    page = write_report({"one": one, "two": two}, tmp_path / "both.html").read_text()
+    assert "Models and detectors" in page
+    assert "Not compared" not in page
+    value = 100 * one.value("ap_u", dataset="near", detector="g")
+    assert f">{value:.1f}</td>" in page
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["both-one.html", "both-two.html", "both.html"]
+    alike = render({"one": one, "other": other})
+    assert "the setting iou is 0.5 in one and 0.75 in other" in alike
+    assert "Models and detectors" not in alike
+    moved = made(Plain(), Plain(n_images=3))
+    assert "val has other images or objects in moved than in one" in render({"one": one, "moved": moved})
+
+
+def test_images_and_boxes_do_not_share_a_page() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'boxes' has results of boxes and 'images' of images"):
+        render({"images": make_results(bootstrap=0), "boxes": example()})
+
+
+def test_saved_results_are_loaded_by_their_kind(tmp_path: Path) -> None:
+    example().save(tmp_path / "boxes")
+    make_results(bootstrap=0).save(tmp_path / "images")
+    assert isinstance(load_results(tmp_path / "boxes"), ObjectResults)
+    assert isinstance(load_results(tmp_path / "images"), Results)
+
+
+@pytest.mark.parametrize("command", [["report"], ["objects", "report"]])
+def test_both_commands_write_the_page(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        example().save(name)
+    assert main([*command, "one"]) == 0
+    assert (tmp_path / "one" / "report.html").is_file()
+    assert main([*command, "one", "two", "--out=both.html"]) == 0
+    assert "2 runs compared" in (tmp_path / "both.html").read_text()
+    assert "both.html" in capsys.readouterr().out
+
+
+def test_names_are_escaped(tmp_path: Path) -> None:
+    found = example()
+    named = ObjectResults(
+        found.boxes, found.images, found.objects, found.table, found.run.with_entries({"title": "<i>"})
+    )
+    page = write_object_report(named, tmp_path / "report.html").read_text()
+    assert "<h1>&lt;i&gt;</h1>" in page
