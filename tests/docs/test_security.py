@@ -21,6 +21,7 @@ from oodlit.detectors import MSP, FitOrigin, load, save
 from oodlit.detectors.contract import saving
 from oodlit.errors import InvalidArgumentError
 from oodlit.gate import backbone as gate_network
+from oodlit.gate.record import GateBackbone
 from oodlit.module import OODModule
 from tests.docs.pages import ROOT
 
@@ -103,16 +104,16 @@ def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(
     monkeypatch.setattr(FitOrigin, "check", lambda *_, **__: None)  # whether it fits is tested with the gate
     module = OODModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), transform=transforms.ToTensor())
     module.probe(torch.rand(2, 3, 2, 2))
-    record = {
-        "name": module.name,
-        "arguments": module.arguments,
-        "transform": "a step",
-        "transform_recipe": {"function": "module_that_is_seen.step"},
-        "input_shape": [3, 2, 2],
-        "fingerprint": "weights=x",
-        "width": 12,
-        "num_classes": 2,
-    }
+    record = GateBackbone(
+        name=module.name,
+        arguments=module.arguments,
+        transform="a step",
+        transform_recipe={"function": "module_that_is_seen.step"},
+        input_shape=[3, 2, 2],
+        fingerprint="weights=x",
+        width=12,
+        num_classes=2,
+    )
     gate_network.load_module(record, model=module.network, transform=transforms.ToTensor(), weights=None, source=folder)
     assert not (folder / "SEEN").exists()
 
@@ -134,7 +135,7 @@ def test_other_statements_have_their_tests() -> None:
         "datamodules/test_shards_files.py": "is a link",
         "recorded/test_arrays.py": "test_objects_are_not_unpickled",
         "report/test_page.py": "<script>alert(1)</script>",
-        "cli/test_errors.py": "test_b14_what_is_no_subclass_of_what_is_asked_for_is_never_called",
+        "cli/test_errors.py": "test_only_a_subclass_of_the_requested_type_is_called",
         "module/test_recipe.py": "test_recipes_call_nothing_but_transforms",
     }.items():
         assert name in (ROOT / "tests" / file).read_text(encoding="utf-8"), file
