@@ -1,14 +1,14 @@
-"""`oodlit check`: a detector of one's own against the contract."""
+"""`oodlit check`: test a custom detector against the detector contract."""
 
 
 def check(detectors: list[str], *, only: str | None = None) -> int:
-    """Test a detector of your own against the contract.
+    """Test your own detector against the contract.
 
-    Every detector of oodlit keeps it; the exit code is 1 if one breaks it. Needs pip install 'oodlit[testing]'.
+    The exit code is 1 if a check fails. Requires: pip install 'oodlit[testing]'
 
     Args:
-        detectors: dotted paths of classes, such as my.module.MyDetector; the current folder is searched, too
-        only: run only the checks whose name holds this text
+        detectors: dotted paths of classes, such as my.module.MyDetector
+        only: run only checks with this text in their name
     """
     from importlib.util import find_spec
 

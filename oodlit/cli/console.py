@@ -1,4 +1,4 @@
-"""Where commands print: results to standard output, progress to standard error, nothing else."""
+"""Output of commands: results on standard output, progress on standard error."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,10 +9,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 
 class _Console(Console):
-    """A console that lets the command end where nobody reads on."""
+    """A console that lets the command end if its output is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Leave the end to the command line; rich would exit as if the run had failed."""
+        """Leave the exit to the command line; rich would exit as if the run had failed."""
         raise BrokenPipeError
 
 
@@ -22,28 +22,28 @@ def _err() -> Console:
 
 
 def console() -> Console:
-    """The console of standard output, made anew so that a redirected stream is respected; wide where it is a file."""
+    """A console for the current standard output; wide if that is a file."""
     made = _Console()
     return made if made.is_terminal else _Console(width=200)
 
 
 def say(text: object) -> None:
-    """Print a line of a result as it is."""
+    """Print a line of a result without formatting."""
     console().print(str(text), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def status(text: str) -> Iterator[None]:
-    """A spinner for work of unknown length; silent where standard error is no terminal."""
+    """A spinner for work of unknown length; silent unless standard error is a terminal."""
     with _err().status(text):
         yield
 
 
 def progress(*, shown: bool = True) -> Progress:
-    """Progress bars for work of known length, on standard error; one line each at the end where it is no terminal.
+    """Progress bars for work of known length, on standard error; one line each at the end if it is not a terminal.
 
     Args:
-        shown: False = nothing is printed, such as on all processes but the first.
+        shown: False = print nothing, for all processes but the first.
     """
     return Progress(
         TextColumn("{task.description}", markup=False),

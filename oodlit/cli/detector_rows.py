@@ -1,7 +1,7 @@
-"""What `oodlit list detectors` shows, made from the classes.
+"""Rows of `oodlit list detectors`, from the detector classes.
 
-The rows lie in `detectors.json`, so that the list needs no torch. `python docs/site/detector_pages.py` writes them down
-with the pages of the detectors, and tests/cli/test_detector_rows.py holds them against the classes.
+They are packaged as `detectors.json`, so that listing them does not import torch. `python docs/site/detector_pages.py`
+writes that file with the pages of the detectors, and tests/cli/test_detector_rows.py compares it with the classes.
 """
 
 import inspect
@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("detectors.json")
 
 
 def detector_rows() -> Iterator[dict[str, str]]:
-    """A row for each: by what they read, then those without a fit, then by cost."""
+    """One row per detector: by what they read, then whether they are fitted, then by cost."""
     known = [(kind, overview(kind())) for kind in detectors().values()]
     known.sort(key=lambda pair: (READS.index(pair[1].reads), pair[1].is_fitted, pair[1].cost != "closed form"))
     for kind, about in known:
@@ -45,7 +45,7 @@ def _settings(kind: type) -> str:
 
 
 def _whose(preset: str, detector: Detector) -> str:
-    """Which tuned preset has these settings; what is None follows from the data, and is not the preset's."""
+    """The tuned preset with these settings, but for those that follow from the data (None)."""
     if not preset:
         return ""
     free = [name for name in detector.presets.get(preset, ()) if detector.settings[name] is None]
@@ -53,7 +53,7 @@ def _whose(preset: str, detector: Detector) -> str:
 
 
 def _presets(kind: type[Detector]) -> dict[str, str]:
-    """One line for each preset with what it sets, and a mark if it was chosen by search on OOD data."""
+    """One line per preset with its settings, and a mark if it was tuned on OOD data."""
     lines = {}
     for name, given in kind.presets.items():
         tuned = " (tuned on OOD data)" if name in kind.tuned_presets else ""
@@ -63,6 +63,6 @@ def _presets(kind: type[Detector]) -> dict[str, str]:
 
 
 def text() -> str:
-    """Content of the file: the names that the package exports, and the rows."""
+    """Content of the file: the exported names of the package, and the rows."""
     content = {"names": oodlit.detectors.__all__, "rows": [*detector_rows()]}
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

@@ -6,6 +6,16 @@ from typing import Annotated, Any, Literal
 from oodlit.cli.command import missing_text
 from oodlit.errors import UsageError
 
+HEADINGS = {
+    "evaluate": {
+        "Data": ("data", "features", "cache", "cache_dtype", "max_batches", "batch_size", "num_workers"),
+        "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
+        "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "fail_if"),
+        "Run": ("accelerator", "devices", "num_nodes", "seed", "again"),
+        "Output": ("out", "logger"),
+    }
+}
+
 
 def _types() -> dict[str, Any]:
     from torch import nn
@@ -52,105 +62,107 @@ def evaluate(
 ) -> int:
     """Score a backbone with detectors on data sets.
 
-    Data is streamed through the backbone once; results and one HTML page are written. Classes are given as
-    class_path and init_args; those of oodlit by their name alone.
+    Writes results and an HTML page. Classes are written as class_path and init_args, classes of oodlit by name.
 
     Args:
-        backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
-        data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
-        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names to them; with
-            features, none = all that apply
-        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
-            images are read then
-        features: a YAML file that names files of features and logits, in place of backbone and data; see
-            docs/features.md
-        cache: a folder of features: what it lacks is recorded there, then all is read from there, in any run
-        cache_dtype: how they are recorded
-        out: folder for results and the page; those of another run there are replaced
-        head: name of the final linear layer; found by itself for timm's networks
-        weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
-        accelerator: auto, cpu or gpu
-        devices: processes of a machine, one per device
-        num_nodes: machines that the command is started on
-        bank: what holds a copy of KNN's training images: each process, each machine, or by size
-        precision: of the forward pass; scores are formed in float32 at least
-        channels_last: layout for convolutions in 16 bits on a GPU; verified
-        compile: a mode of torch.compile; verified
-        max_batches: a trial: so many batches per stream and device, of images spread over it
-        batch_size: images per batch and device, not the data's own
-        num_workers: reading processes per device, not the data's own
-        tpr: share of ID images that the threshold keeps
-        rule: how the threshold is taken
-        strict: stop if a detector does not apply; else it is left out
-        again: start anew; else a run that was killed goes on, and one that came to its end is not repeated
-        fail_if: a limit, "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER"; can be given several times; the exit code is
-            1 if a value crosses one, see "oodlit guard --help"
-        logger: tensorboard, wandb, mlflow or csv, in oodlit-logs; or class_path and init_args of Lightning's; can be
-            given several times; see docs/loggers.md
-        seed: of everything random, such as MC-dropout
-        resolved_config: all of the above as YAML; filled in by the command line
+        backbone: timm name, or class of a network or OODModule
+        data: class of an OODDataModule, such as ImageNetBenchmark
+        detectors: list or mapping of detector classes
+        fitted: fitted detectors of an earlier run (its out/fitted)
+        features: YAML file of features, replaces network and images
+        cache: feature cache; missing features are recorded first
+        cache_dtype: float32, float16 or bfloat16
+        out: folder for results and page (default: oodlit-results)
+        head: final linear layer (default: detected automatically)
+        weights: checkpoint file, hub or none for random (default: hub)
+        accelerator: auto, cpu or gpu (default: auto)
+        devices: processes per machine, one per device (default: 1)
+        num_nodes: machines that run the command (default: 1)
+        bank: copies of KNN's bank (default: auto, by size)
+        precision: of the forward pass: 32, bf16 or 16
+        channels_last: faster convolutions in 16 bits; verified
+        compile: mode of torch.compile; verified
+        max_batches: dry run: use N batches per data set and device
+        batch_size: images per batch and device (default: that of the data)
+        num_workers: worker processes (default: those of the data)
+        tpr: share of ID images that are accepted
+        rule: attained or interpolated threshold
+        strict: fail if a detector is not applicable (default: skip it)
+        again: start over (default: resume an interrupted run)
+        fail_if: limit that fails the run, see oodlit guard --help
+        logger: tensorboard, wandb, mlflow, csv or a class; repeatable
+        seed: seed of everything random (default: 0)
+        resolved_config: the configuration as YAML, from the command line
     """
-    for name, value, least in (
-        ("max_batches", max_batches, 1),
-        ("batch_size", batch_size, 1),
-        ("num_workers", num_workers, 0),
-        ("devices", devices, 1),
-        ("num_nodes", num_nodes, 1),
-    ):
-        if value is not None and value < least:
-            raise UsageError(f"--{name} {value}: at least {least} is needed")
-    if features is not None and (backbone is not None or data is not None or cache is not None):
-        raise UsageError("--features takes the place of --backbone, --data and --cache; leave these out")
-    lacking = [name for name, value in (("backbone", backbone), ("data", data)) if value is None]
-    if features is None and lacking:
-        raise UsageError(missing_text([f"--{name}" for name in lacking]))
-    if (detectors is None) == (fitted is None) and not (features is not None and detectors is None):
-        both = ", not both; if the detectors stand in the file, add --detectors null"
-        raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
+    given = dict(locals())
+    _check(given)
     from oodlit.cli.console import console, say
-    from oodlit.cli.guard import hold
-    from oodlit.cli.running.prediction import check_limits, run_evaluation
-    from oodlit.detectors.contract.every import every_detector
-    from oodlit.recorded.description import read_description
+    from oodlit.cli.guard import check
+    from oodlit.cli.running.prediction import Evaluation, check_limits, run_evaluation
     from oodlit.results import Results
     from oodlit.results.limits import Limit
 
     if features is not None:
-        backbone, data = read_description(features)
-        if detectors is None and fitted is None:
-            detectors, _ = every_detector()
-    limits = [Limit.of(text) for text in fail_if or ()]
-    check_limits(limits, data, detectors, fitted, tpr=tpr)
-
-    page = run_evaluation(
-        backbone,
-        data,
-        detectors,
-        out=out,
+        backbone, data, detectors = _recorded(features, detectors, fitted)
+    check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
+    asked = Evaluation(
+        *(backbone, data, detectors, out),
+        trainer=_trainer(given),
+        options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")},
         head=head,
         weights=None if weights == "none" else weights,
-        faster={
-            **({"channels_last": True} if channels_last else {}),
-            **({"compile": compile} if compile != "no" else {}),
-        },
-        trainer={
-            "accelerator": accelerator,
-            "devices": devices,
-            "num_nodes": num_nodes,
-            "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
-            "logger": logger or False,
-        },
-        loading={"batch_size": batch_size, "num_workers": num_workers},
-        max_batches=max_batches,
-        cache=cache,
-        cache_dtype=cache_dtype,
-        again=again,
-        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted, "bank": bank},
-        seed=seed,
+        faster=_faster(given),
+        loading={name: given[name] for name in ("batch_size", "num_workers")},
         config=resolved_config,
-        console=console(),
+        **{name: given[name] for name in ("max_batches", "cache", "cache_dtype", "again", "seed")},
     )
-    if page is not None:
-        say(f"\nResults: {out}\nReport:  {page}")
-        return hold(Results.load(out), limits) if limits else 0
-    return 0
+    page = run_evaluation(asked, console())
+    if page is None:
+        return 0
+    say(f"\nResults: {out}\nReport:  {page}")
+    return check(Results.load(out), limits) if limits else 0
+
+
+def _check(given: dict[str, Any]) -> None:
+    """Check numbers, and which of network, data, recorded features, detectors and fit are given."""
+    for name in ("max_batches", "batch_size", "num_workers", "devices", "num_nodes"):
+        least = 0 if name == "num_workers" else 1
+        if given[name] is not None and given[name] < least:
+            raise UsageError(f"--{name} must be at least {least}, got {given[name]}")
+
+    if given["features"] is not None:
+        extra = [f"--{name}" for name in ("backbone", "data", "cache") if given[name] is not None]
+        extra += [f"--{name}" for name in _faster(given)]
+        if extra:
+            raise UsageError(f"--features replaces network and images; leave out {', '.join(extra)}")
+    elif missing := [f"--{name}" for name in ("backbone", "data") if given[name] is None]:
+        raise UsageError(missing_text(missing))
+    if given["detectors"] is not None and given["fitted"] is not None:
+        raise UsageError(
+            "give either --detectors or --fitted, not both; if the file lists detectors, add --detectors null"
+        )
+    if given["detectors"] is None and given["fitted"] is None and given["features"] is None:
+        raise UsageError("missing required option: --detectors or --fitted")
+
+
+def _recorded(features: Path, detectors: Any, fitted: Path | None) -> tuple[Any, Any, Any]:
+    """Module and data of recorded features, and all applicable detectors if none are named."""
+    from oodlit.detectors.contract.every import every_detector
+    from oodlit.recorded.description import read_description
+
+    if detectors is None and fitted is None:
+        detectors, _ = every_detector()
+    return *read_description(features), detectors
+
+
+def _trainer(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of Lightning's Trainer."""
+    options = {name: given[name] for name in ("accelerator", "devices", "num_nodes")}
+    precision = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[given["precision"]]
+    return {**options, "precision": precision, "logger": given["logger"] or False}
+
+
+def _faster(given: dict[str, Any]) -> dict[str, Any]:
+    """Requested options that make a network faster."""
+    compile, channels_last = given["compile"], given["channels_last"]
+    return ({"channels_last": True} if channels_last else {}) | ({"compile": compile} if compile != "no" else {})

@@ -1,4 +1,4 @@
-"""`oodlit guard`: limits for a finished run, for continuous integration."""
+"""`oodlit guard`: check a finished run against limits, for continuous integration."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,33 +14,32 @@ if TYPE_CHECKING:
 def guard(
     results: Path, *, fail_if: list[str] | None = None, limits: Path | None = None, allow_unfinished: bool = False
 ) -> int:
-    """Hold a finished run to limits.
+    """Check a finished run against limits.
 
-    The exit code is 1 if a value crosses one; each is shown with its interval and with the images concerned. A name
-    that the run does not have, a value that is undefined, or a run that broke off, is an error with exit code 2, and
-    never a pass.
+    A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. DETECTOR can also be "model"
+    (values of the classifier) or "*" (every detector). Each value beyond its limit is printed with its interval and
+    its images, and the exit code is 1. It is 2 if a name is unknown, a value undefined, or the run unfinished.
 
     Args:
         results: folder of the results
-        fail_if: "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with > >= < or <=; can be given several times;
-            DETECTOR can be "model" (values of the classifier) or "*" (every detector)
-        limits: YAML file with a list of these under fail_if
-        allow_unfinished: hold what a run that broke off had finished to the limits
+        fail_if: a limit; repeatable
+        limits: YAML file with a list of limits under fail_if
+        allow_unfinished: check what an interrupted run has finished
     """
     if fail_if is None and limits is None:
-        raise UsageError("--fail_if or --limits is needed")
+        raise UsageError("missing required option: --fail_if or --limits")
     from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit, read_limits
 
     every = [*map(Limit.of, fail_if or ()), *(read_limits(limits) if limits is not None else ())]
-    return hold(load_complete(results, allow_unfinished=allow_unfinished), every)
+    return check(load_complete(results, allow_unfinished=allow_unfinished), every)
 
 
-def hold(results: "Results", limits: "Sequence[Limit]") -> int:
-    """Say which limits the results of a run cross.
+def check(results: "Results", limits: "Sequence[Limit]") -> int:
+    """Print which limits the results of a run exceed.
 
     Returns:
-        The exit code: 1 if one is crossed.
+        The exit code: 1 if any is exceeded.
     """
     from oodlit.cli.console import say
     from oodlit.results.files.unfinished import interruption
@@ -52,6 +51,6 @@ def hold(results: "Results", limits: "Sequence[Limit]") -> int:
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:
-        reach = ", as far as the run came" if interruption(results.run) else ""
+        reach = ", for the finished part of the run" if interruption(results.run) else ""
         say(f"Within {'the limit' if len(limits) == 1 else f'all {len(limits)} limits'}{reach}")
     return int(bool(found))

@@ -57,7 +57,7 @@ def _shown(parameter: inspect.Parameter) -> str:
     if is_positional(parameter) or kind is bool:
         return label(parameter)
     choices = ",".join(get_args(kind)) if get_origin(kind) is Literal else ""
-    if choices and len(choices) < 24:
+    if choices and len(choices) <= 8:
         return f"{label(parameter)} {{{choices}}}"
     kinds = (kind, *get_args(kind))
     return f"{label(parameter)} {next((word for known, word in _VALUES.items() if known in kinds), 'TEXT')}"

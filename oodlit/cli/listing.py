@@ -1,4 +1,4 @@
-"""`oodlit list`: what there is."""
+"""`oodlit list`: detectors, data sets, metrics and published tables."""
 
 import json
 from collections.abc import Iterator
@@ -7,11 +7,11 @@ from typing import Literal
 
 
 def listing(kind: Literal["detectors", "datasets", "metrics", "published"], *, verbose: bool = False) -> None:
-    """List detectors, datasets, metrics, or published tables.
+    """List detectors, data sets, metrics or published tables.
 
     Args:
-        kind: "detectors", "datasets", "metrics" or "published"
-        verbose: add settings, references, licences, layouts and rules
+        kind: detectors, datasets, metrics or published
+        verbose: add settings, references, licenses, layouts and rules
     """
     from rich.table import Table
     from rich.text import Text
@@ -47,7 +47,7 @@ def listing(kind: Literal["detectors", "datasets", "metrics", "published"], *, v
 
 
 def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
-    """Rows by the heading that they stand under, if they have one, in the order of the first of each."""
+    """Rows by their heading, in order of first appearance."""
     groups: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         groups.setdefault(row.pop("group", ""), []).append(row)
@@ -55,7 +55,7 @@ def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 
 
 def _detectors() -> Iterator[dict[str, str]]:
-    """As they were written down; made anew where the package has other names than then, such as one of your own."""
+    """Rows from the packaged file; rebuilt if the set of detectors has changed."""
     import oodlit.detectors
 
     written = json.loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))
@@ -152,4 +152,4 @@ _KINDS = {
     "metrics": (_metrics, 4),
     "published": (_published, 5),
 }
-"""Rows of each kind, and how many of their columns the table shows; `--verbose` shows all of them."""
+"""Rows of each kind, and the number of columns without `--verbose`."""

@@ -1,4 +1,4 @@
-"""The `oodlit` command: it finds the function that is named, calls it and turns what happens into an exit code."""
+"""The `oodlit` command: find the function of a command, call it, and turn the outcome into an exit code."""
 
 import errno
 import importlib
@@ -32,7 +32,7 @@ COMMANDS = {
     "guard": "oodlit.cli.guard:guard",
     "check": "oodlit.cli.check:check",
 }
-"""Where the function of each command lives. Its file imports torch and the like within the function alone."""
+"""The function of each command. Its file imports torch and other slow packages within the function only."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,9 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; None = those of the process.
 
     Returns:
-        Exit code: 0 = done; 2 = what was asked for cannot be done as it is written (an option, value, name, class or
-        folder, whenever it is noticed); 1 = everything else that fails, and what `check`, `guard` and `verify` find
-        wrong; 130 = interrupted; 143 = asked to end by SIGTERM.
+        Exit code: 0 = success; 2 = an invalid option, value, name, class or folder, at any time; 1 = any other failure,
+        and problems found by `check`, `guard` and `verify`; 130 = interrupted; 143 = terminated by SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -59,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         notes = [note for error in (end, end.__context__) for note in getattr(error, "__notes__", ())]
         sys.stderr.write(f"{_prog(words)}: {' - '.join([text, *notes])}\n")
         return code
-    except BrokenPipeError:  # whoever reads has seen enough: `oodlit list detectors | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at exit
+    except BrokenPipeError:  # the reader has closed the pipe: `oodlit list detectors | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing at exit must not fail again
         return 0
     except Exception as error:
         _report(error, words, debug=debug)
@@ -94,7 +93,7 @@ def _words(arguments: Sequence[str]) -> tuple[str, ...]:
 
 
 def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
-    """The list of commands; asked for by `--help`, or shown because a command is missing."""
+    """Print the list of commands, for `--help` or because a command is missing."""
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -104,22 +103,22 @@ def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
         return 0
     asked = bool({"-h", "--help"} & set(rest))
     if rest and not asked:
-        raise UsageError(f"unknown option: {rest[0]} - a command is needed first, see '{_prog(words)} --help'")
+        raise UsageError(f"unknown option: {rest[0]}; expected a command first, see '{_prog(words)} --help'")
     table = Table.grid(padding=(0, 3))
     for name, target in COMMANDS.items():
         if tuple(name.split())[: len(words)] == words:
             table.add_row(f"  {name}", (inspect.getdoc(_load(target)) or "").partition(".\n")[0].removesuffix("."))
     console = Console(stderr=not asked)
-    intro = "" if words else "Find out what a trained image classifier should refuse.\n\n"
+    intro = "" if words else "Find out what a trained image classifier should reject.\n\n"
     console.print(escape(f"usage: {_prog(words)} COMMAND [options]\n\n{intro}Commands:"), highlight=False)
     console.print(table, highlight=False)
-    console.print(f"\n'{_prog(words)} COMMAND --help' explains one.", highlight=False)
+    console.print(f"\nRun '{_prog(words)} COMMAND --help' for details.", highlight=False)
     return 0 if asked else USAGE
 
 
 @contextmanager
 def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[None]:
-    """Show warnings as errors are shown; with `--debug` as Python shows them, with the place in the code."""
+    """Show warnings in one line, like errors; with `--debug` as Python does, with their place in the code."""
     before = warnings.formatwarning
 
     def one_line(message: Warning | str, *_: object, **__: object) -> str:
@@ -134,12 +133,12 @@ def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[No
 
 
 def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
-    """One line on standard error; with `--debug` the traceback before it."""
+    """Print an error in one line on standard error; with `--debug` after its traceback."""
     if debug:
         traceback.print_exception(error)
     text = " ".join(str(error).split()) or type(error).__name__
-    room = ["make room, and give the command again"] if isinstance(error, OSError) and error.errno in FULL else []
-    text = " - ".join([text, *getattr(error, "__notes__", []), *room])
+    advice = ["free some space and run the command again"] if isinstance(error, OSError) and error.errno in FULL else []
+    text = " - ".join([text, *getattr(error, "__notes__", []), *advice])
     expected = isinstance(error, (OodlitError, OSError))
     hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
     hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint

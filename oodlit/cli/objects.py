@@ -1,12 +1,25 @@
-"""`oodlit objects`: object detectors, judged by their files alone."""
+"""`oodlit objects`: evaluate object detectors by files of their predictions."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import structs
 
 from oodlit.errors import UsageError
+
+if TYPE_CHECKING:
+    from oodlit.objects import ObjectResults
+
+HEADINGS = {
+    "evaluate": {
+        "OOD data": ("annotations", "predictions", "repair"),
+        "ID data": ("id_predictions", "id_annotations", "train_predictions", "train_annotations", "class_names"),
+        "Detectors": ("detectors", "scores", "head", "fit_on"),
+        "Metrics": ("t_star", "tau_rule", "tpr", "iou", "rules", "bootstrap", "seed"),
+        "Output": ("out",),
+    }
+}
 
 
 def _types() -> dict[str, Any]:
@@ -39,46 +52,41 @@ def evaluate(
     seed: int = 0,
     resolved_config: str = "",
 ) -> None:
-    """Judge an object detector by its predicted boxes.
+    """Evaluate an object detector by its predicted boxes.
 
-    Which boxes are objects that it never learnt, and how many unknown objects are found, dismissed, or taken for
-    something known? Everything is read from files: annotations as COCO JSON, boxes as COCO results or as Parquet with
-    logits and features.
+    Measures how many unknown objects are found, missed, or mistaken for a known class. Annotations are COCO JSON;
+    boxes are COCO results, or Parquet with logits and features.
 
     Args:
-        annotations: COCO JSON of the OOD split, or of several as name=file,name=file; every object is unknown
-        predictions: boxes of the same splits, .json or .parquet, in the same way
-        id_predictions: boxes of images of the known classes
-        id_annotations: their COCO JSON; needed for t* by the best F1, for mean average precision and wilderness impact
-        train_predictions: boxes of training images with logits or features, for detectors that are fitted
-        train_annotations: their COCO JSON, for --fit_on matched
-        detectors: a list of detectors that score logits and features: names, or class_path and init_args
-        scores: columns of the files that are OOD scores already, higher = known, separated by commas
-        head: .safetensors file with weight and bias of the class layer, for detectors that need it
-        class_names: the known classes in the order of the logits, separated by commas; without it those of
-            --id_annotations in their order
-        out: folder for the results and the page; results of an earlier run there are replaced
-        t_star: confidence below which boxes are dropped; without it by the best F1 on the ID set
-        tau_rule: how the threshold of the OOD score comes from the ID boxes
-        tpr: share of ID boxes that tau and the FPR keep
-        iou: overlap from which on a box hits an object
-        rules: exact, or published for the arithmetic of FMIYC's program
-        fit_on: all boxes of training images, or those that hit an object of their class
-        repair: cut annotated boxes at the border of their image and leave out those without area
-        bootstrap: repetitions for the intervals; 0 = none
-        seed: of the draws
-        resolved_config: all of the above as YAML; filled in by the command line
+        annotations: OOD splits: FILE, or NAME=FILE,NAME=FILE
+        predictions: boxes of the same splits, written the same way
+        id_predictions: boxes on images of the known classes
+        id_annotations: their annotations, for the best F1 and mAP
+        train_predictions: boxes on training images, for fits
+        train_annotations: their annotations, for --fit_on matched
+        detectors: list of detectors of logits and features
+        scores: columns that are OOD scores, A,B
+        head: .safetensors file with weight and bias
+        class_names: known classes, A,B (default: as annotated)
+        out: folder for results (default: oodlit-results)
+        t_star: least confidence (default: that of the best F1)
+        tau_rule: rule for the threshold of OOD scores
+        tpr: share of ID boxes to keep (default: 0.95)
+        iou: overlap that counts as a hit
+        rules: exact, or published as in FMIYC
+        fit_on: predicted or matched boxes
+        repair: clip annotated boxes to their image
+        bootstrap: repetitions for intervals, 0 = none
+        seed: seed of the bootstrap
+        resolved_config: the configuration as YAML, from the command line
     """
     splits = split_files(annotations, "--annotations")
     boxes = split_files(predictions, "--predictions", like=splits)
     if detectors is None and not scores:
-        raise UsageError(
-            "--detectors or --scores is needed; the first score logits and features, the others are columns"
-        )
-    from oodlit.cli.console import console, say, status
-    from oodlit.cli.running.outcome import check_folder, not_applicable_lines
-    from oodlit.objects import BoxFiles, evaluate_files, read_head, write_object_report
-    from oodlit.objects.results.summary import summary_tables
+        raise UsageError("missing required option: --detectors (of logits and features) or --scores (columns)")
+    from oodlit.cli.console import status
+    from oodlit.cli.running.outcome import check_folder
+    from oodlit.objects import BoxFiles, evaluate_files, read_head
 
     check_folder(out)
     with status("reading and matching boxes"):
@@ -100,12 +108,20 @@ def evaluate(
             bootstrap=bootstrap,
             seed=seed,
         )
-    results = replace(results, run=structs.replace(results.run, config=resolved_config))
+    _write(replace(results, run=structs.replace(results.run, config=resolved_config)), out)
+
+
+def _write(results: "ObjectResults", out: Path) -> None:
+    """Save results with their page, and print their tables."""
+    from oodlit.cli.console import console, say
+    from oodlit.cli.running.outcome import not_applicable_lines
+    from oodlit.objects import write_object_report
+    from oodlit.objects.results.summary import summary_tables
 
     def add_page(folder: Path) -> None:
         write_object_report(results, folder / "report.html")
 
-    results.save(out, add=add_page)  # one switch: what an earlier run left, its fit and pictures, goes with its results
+    results.save(out, add=add_page)  # in one step, so that nothing of an earlier run remains beside the new results
     for table in summary_tables(results):
         console().print(table)
     for line in [*results.run.notes, *not_applicable_lines(results.run.not_applicable)]:
@@ -138,7 +154,7 @@ def _listed(text: str) -> list[str]:
 
 
 def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) -> dict[str, Path]:
-    """Files by the name of their split; a single one may have none and is named after the annotations.
+    """Parse files by name of their split; a single file may have no name and is called after the annotations.
 
     Example:
         >>> {name: file.name for name, file in split_files("near=a.json,far=b.json", "--annotations").items()}
@@ -154,10 +170,10 @@ def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) 
     if wrong := [
         part for part, (name, equals, file) in zip(parts, named, strict=True) if not (name and equals and file)
     ]:
-        raise UsageError(f"{option}: {wrong[0]!r} has no name; several files are given as name=file,name=file")
+        raise UsageError(f"{option}: {wrong[0]!r} has no name; write several files as NAME=FILE,NAME=FILE")
     files = {name: Path(file) for name, _, file in named}
     if len(files) < len(named):
-        raise UsageError(f"{option}: a split is named twice in {text!r}")
+        raise UsageError(f"{option}: {text!r} repeats the name of a split")
     if like is not None and files.keys() != like.keys():
-        raise UsageError(f"{option}: splits are {', '.join(files)}, but --annotations has {', '.join(like)}")
+        raise UsageError(f"{option}: expected the splits of --annotations ({', '.join(like)}), got {', '.join(files)}")
     return files

@@ -1,23 +1,23 @@
-"""`oodlit report`: from saved results to HTML pages."""
+"""`oodlit report`: write HTML pages of saved results."""
 
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 COMPARISON = Path("comparison", "report.html")
-"""Where the page of several runs goes when no file is named: beside no results, whose page it would replace."""
+"""Default file for several runs: in a folder without results, whose page it would replace."""
 
 
 def report(results: list[Path], *, out: Path | None = None) -> None:
-    """Make the HTML page of saved results.
+    """Write the HTML page of saved results.
 
-    The page needs no other file, and making it no network, data or GPU. Of several results one page compares all of
-    them, and each has a page of its own beside it: report-NAME.html beside report.html. Pages in the folders of the
-    results stay as they are.
+    The page is one self-contained file. Neither network, data nor GPU are required. For several results, one page
+    compares all of them, and each gets its own page beside it: report-NAME.html beside report.html. Pages in the
+    folders of the results are not changed.
 
     Args:
         results: folders of results; several are compared
-        out: file to write (default: report.html in the folder; of several, comparison/report.html in the current one)
+        out: file to write (default: report.html in the folder, or comparison/)
     """
     from oodlit.cli.console import say
     from oodlit.report import load_results, write_report
@@ -32,31 +32,31 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
 
 
 def _default(results: Sequence[Path]) -> Path:
-    """The page of one run lies with its results, that of several in a folder of its own.
+    """The default file: beside the results of one run, in a separate folder for several.
 
     Raises:
-        UsageError: That folder holds the results of a run.
+        UsageError: That folder contains the results of a run.
     """
     from oodlit.errors import UsageError
 
     if len(results) == 1:
         return results[0] / "report.html"
     if (COMPARISON.parent / "run.json").exists():
-        raise UsageError(f"{COMPARISON.parent}: it holds the results of a run; name another file by --out")
+        raise UsageError(f"{COMPARISON.parent}: contains the results of a run; choose another file with --out")
     return COMPARISON
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """A name for each folder: the last part of its path, with as many before it as tell it from the others.
+    """A unique name for each folder: the shortest end of its path that no other folder shares.
 
     Raises:
-        UsageError: A folder is named twice.
+        UsageError: A folder is repeated.
     """
     from oodlit.errors import UsageError
 
     paths = [folder.resolve() for folder in folders]
     if twice := [path for path, count in Counter(paths).items() if count > 1]:
-        raise UsageError(f"{twice[0]} is named twice; name every folder of results once")
+        raise UsageError(f"{twice[0]} is repeated; give every folder of results once")
     names = [path.name for path in paths]
     depth = 1
     while len(set(names)) < len(names):

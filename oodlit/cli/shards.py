@@ -7,11 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from oodlit.cli.console import console, say, status
+from oodlit.errors import DataError, UnknownNameError, UsageError, add_note
+
 if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
+    from oodlit.datamodules.published_sets import AnyListing
     from oodlit.datamodules.shards import Listing, ShardInfo, ShardReport
 
-from oodlit.errors import UsageError, add_note
+HEADINGS = {
+    "build": {
+        "Your own data set": ("role", "class_names", "flat"),
+        "Known data sets": ("labels", "incomplete"),
+        "ImageNet-21K": ("exclude", "split", "release", "estimation", "test"),
+        "Files": ("file_list", "out", "shard_size", "workers", "check", "max_pixels"),
+    }
+}
+_POOL = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
+"""Defaults of the options for ImageNet-21K."""
 
 
 def build(
@@ -37,104 +50,117 @@ def build(
 ) -> None:
     """Write a folder, archive or file list as shards.
 
-    Archives are not unpacked; image bytes are copied as they are. A build that was interrupted goes on when it is
-    called again. NAME is a data set that 'oodlit list datasets' shows, or any name of your own; then --role says what
-    the images are for, and folders are classes.
+    Archives are not unpacked, and image bytes are copied as they are. Run the command again to resume an interrupted
+    build. NAME is a data set of 'oodlit list datasets', or your own name with --role, where folders are classes.
 
     Args:
-        name: a known data set, or a name of your own
-        source: folder, .zip, .tar or compressed tar; for unit_tests and imagenet_c also shards of the ID images to draw
-            them from
-        out: folder of the shards
-        role: what a set of your own is for: train, id, ood, shift or unit_test
-        file_list: .csv with the columns path, label, group, or a text file with a path per line; for a known set the
-            published text file of the names that belong to it
-        class_names: text file with a class folder per line, in the order of the classifier; for a set of your own
-        flat: the images have no classes, whatever their folders
-        labels: folder of the development kit, or list of labels; for imagenet_val as the official flat archive
-        incomplete: accept a known set of which images are missing
+        name: a known data set, or your own name
+        source: folder, archive, or shards (for generated sets)
+        out: folder for the shards
+        role: role of your own set: train, id, ood, shift or unit_test
+        file_list: .csv with path, label, group, or text file of paths
+        class_names: text file of class folders, in the classifier's order
+        flat: ignore folders: the images have no classes
+        labels: labels of a flat imagenet_val: a file or the devkit
+        incomplete: accept a known set with missing images
         shard_size: images per shard
-        workers: shards that are written at the same time
-        max_pixels: images with more pixels are refused (default: that of decode_image)
-        exclude: for imagenet21k: text file of further classes to leave out, a wnid and a reason a line
-        split: for imagenet21k: published list of files and their part, estimation or test
-        release: for imagenet21k: fall11 or winter21
-        estimation: for imagenet21k: images per class that estimate its severity
-        test: for imagenet21k: test images per class
-        check: "header": every image must have a readable header; "decode": all pixels; "none": nothing is looked at
+        workers: shards written in parallel
+        max_pixels: reject larger images (default: decode_image's limit)
+        exclude: text file of classes to leave out, with reasons
+        split: published list of files: estimation or test
+        release: release of ImageNet-21K (default: fall11)
+        estimation: images per class to estimate severity
+        test: test images per class
+        check: none, header or decode (default: header)
     """
-    from oodlit.cli.console import say, status
-    from oodlit.datamodules import build_set, descriptions
-    from oodlit.datamodules.published_sets import AnyListing, list_set, read_file_list
-    from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
-    from oodlit.datamodules.shards import build_shards, progress_bar
-    from oodlit.errors import UnknownNameError
-    from oodlit.roles import Role
+    from oodlit.datamodules import descriptions
+    from oodlit.datamodules.published_sets import list_set, read_file_list
+    from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 
-    description = descriptions().get(name)
-    how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
-    how |= {} if max_pixels is None else {"max_pixels": max_pixels}
+    pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
+    pool |= {"estimation": estimation, "test": test}
+    if name != "imagenet21k" and (given := [option for option, value in pool.items() if value != _POOL[option]]):
+        raise UsageError(f"--{given[0]} is for imagenet21k, not for {name!r}")
     if labels is not None and name != "imagenet_val":
         raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
-    of_pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
-    of_pool |= {"estimation": estimation, "test": test}
-    usual: dict[str, Any] = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
-    if name != "imagenet21k" and of_pool != usual:
-        given = next(option for option, value in of_pool.items() if value != usual[option])
-        raise UsageError(f"--{given} is for imagenet21k, not for {name!r}")
-    if description is not None:
-        own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
-        if extra := [option for option, value in own.items() if value is not None]:
-            raise UsageError(f"{name!r} is a known data set; {', '.join(extra)} is for sets of your own")
-        if labels is not None:
-            description = _flat_val(labels, any_count=incomplete)
-        only = None if file_list is None else read_file_list(file_list)
-        with status(f"listing {source}"), _told():
-            if name == "imagenet21k":
-                if file_list is not None:
-                    raise UsageError("--file_list is not for imagenet21k; --split takes a list of files and parts")
-                known: AnyListing = list_imagenet21k(source, complete=not incomplete, **of_pool)
-            else:
-                known = list_set(description, source, complete=not incomplete, only=only)
-        with _kept(out), progress_bar(f"packing {name}", len(known)) as advance:
-            made = build_set(description, known, out, complete=not incomplete, progress=advance, **how)
-        if isinstance(known, PoolListing):
-            say(f"{known.shortfall}: see {out / 'left_out.txt'}")
-    else:
-        if role is None:
-            hint = str(UnknownNameError.of("data set", name, descriptions()))
-            raise UsageError(f"{hint} - for a set of your own add --role train, id, ood, shift or unit_test")
-        if incomplete:
-            raise UsageError("--incomplete is for known data sets; of your own, what is there is taken")
-        with status(f"listing {source}"), _told():
-            listing = _listing(source, Role(role), file_list=file_list, class_names=class_names, flat=flat)
+    if name == "imagenet21k" and file_list is not None:
+        raise UsageError("--file_list is not for imagenet21k; --split accepts a list of files")
+    how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
+    how |= {} if max_pixels is None else {"max_pixels": max_pixels}
+    description = descriptions().get(name)
+    if description is None:
+        is_own = {"file_list": file_list, "class_names": class_names, "flat": flat}
+        _build_own(name, source, out, role, incomplete=incomplete, reading=is_own, **how)
+        return
+    own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
+    if extra := [option for option, value in own.items() if value is not None]:
+        raise UsageError(f"{', '.join(extra)}: only for your own data sets; {name!r} is a known one")
+    if labels is not None:
+        description = _flat_val(labels, any_count=incomplete)
+    with status(f"listing {source}"), _warnings_at_end():
+        if name == "imagenet21k":
+            known: Any = list_imagenet21k(source, complete=not incomplete, **pool)
+        else:
+            only = None if file_list is None else read_file_list(file_list)
+            known = list_set(description, source, complete=not incomplete, only=only)
+    _build_known(description, known, out, complete=not incomplete, **how)
+
+
+def _build_known(description: "DatasetDescription", listing: "AnyListing", out: Path, **how: Any) -> None:
+    from oodlit.datamodules import build_set
+    from oodlit.datamodules.severity.imagenet21k_listing import PoolListing
+    from oodlit.datamodules.shards import progress_bar
+
+    with _kept(out), progress_bar(f"packing {description.name}", len(listing)) as advance:
+        _report(build_set(description, listing, out, progress=advance, **how), out)
+    if isinstance(listing, PoolListing):
+        say(f"{listing.shortfall}: see {out / 'left_out.txt'}")
+
+
+def _build_own(
+    name: str, source: Path, out: Path, role: str | None, *, incomplete: bool, reading: dict[str, Any], **how: Any
+) -> None:
+    from oodlit.datamodules import descriptions
+    from oodlit.datamodules.shards import build_shards, progress_bar
+    from oodlit.roles import Role
+
+    if role is None:
+        hint = str(UnknownNameError.of("data set", name, descriptions()))
+        raise UsageError(f"{hint}. For your own data set, add --role train, id, ood, shift or unit_test")
+    if incomplete:
+        raise UsageError("--incomplete is for known data sets; your own may have any number of images")
+    with status(f"listing {source}"), _warnings_at_end():
+        listing = _listing(source, Role(role), **reading)
+    with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:
         names = listing.class_names
-        with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:
-            made = build_shards(listing, out, name=name, role=Role(role), class_names=names, progress=advance, **how)
+        _report(build_shards(listing, out, name=name, role=Role(role), class_names=names, progress=advance, **how), out)
+
+
+def _report(made: "ShardInfo", out: Path) -> None:
     classes = f", {len(made.class_names)} classes" if made.class_names else ""
     say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards")
 
 
 @contextmanager
 def _kept(out: Path) -> Iterator[None]:
-    """Whoever ends a build is told what becomes of it."""
+    """Note in the error of an interrupted build that it can be resumed."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:
-        add_note(end, f"shards that are finished stay in {out}, and the same command goes on from there")
+        add_note(end, f"finished shards are kept in {out}; run the same command to resume")
         raise
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Warnings as lines on standard error, without the place in the code."""
+def _warnings_at_end() -> Iterator[None]:
+    """Print warnings on standard error at the end, without their place in the code."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         try:
             yield
         finally:
-            told = dict.fromkeys(str(warning.message) for warning in caught)
-            sys.stderr.write("".join(f"warning: {text}\n" for text in told))
+            texts = dict.fromkeys(str(warning.message) for warning in caught)
+            sys.stderr.write("".join(f"warning: {text}\n" for text in texts))
 
 
 def _flat_val(labels: Path, *, any_count: bool) -> "DatasetDescription":
@@ -158,20 +184,18 @@ def _listing(source: Path, role: object, *, file_list: Path | None, class_names:
 def verify(
     directories: list[Path], *, headers_only: bool = False, duplicates: bool = False, max_pixels: int | None = None
 ) -> int:
-    """Read every sample of shards and check it.
+    """Read and check every sample of shards.
 
-    Files, checksums, counts, labels, keys and images are looked at; known data sets are compared with the published
-    numbers, too. The exit code is 1 if anything is wrong.
+    Checks files, checksums, counts, labels, keys and images, and compares known data sets with their published
+    numbers. The exit code is 1 if there is a problem.
 
     Args:
         directories: folders of shards
         headers_only: do not decode the images
-        duplicates: look for images that occur more than once, within a folder and across folders
-        max_pixels: images with more pixels are a problem (default: that of decode_image)
+        duplicates: report images that occur more than once
+        max_pixels: report larger images (default: limit of decode_image)
     """
-    from oodlit.cli.console import say
     from oodlit.datamodules.shards import ShardReport, find_duplicates
-    from oodlit.errors import DataError
 
     found: list[ShardReport] = []
     failed = False
@@ -179,7 +203,7 @@ def verify(
         try:
             limit = {} if max_pixels is None else {"max_pixels": max_pixels}
             reports = _verified(directory, decode=not headers_only, **limit)
-        except DataError as error:  # the other folders are still of interest
+        except DataError as error:  # go through the other folders first
             say(error)
             failed = True
             continue
@@ -190,7 +214,7 @@ def verify(
             for problem in report.problems:
                 say(f"  {problem}")
             for stray in report.strays:
-                say(f"  no part of a sample: {stray}")
+                say(f"  not part of a sample: {stray}")
         found += reports
     for group in find_duplicates(found) if duplicates else []:
         say(f"same image: {', '.join(group.keys)}")
@@ -202,15 +226,15 @@ def _verified(directory: Path, **how: Any) -> "list[ShardReport]":
     from oodlit.datamodules.shards import progress_bar, read_info
 
     splits = read_info(directory)
-    total = sum(split.num_samples for split in splits.values()) if splits else None  # without a manifest: unknown
-    with progress_bar(f"reading {directory.name or directory}", total) as advance, _told():
+    total = sum(split.num_samples for split in splits.values()) if splits else None  # unknown without a manifest
+    with progress_bar(f"reading {directory.name or directory}", total) as advance, _warnings_at_end():
         return verify_set(directory, progress=advance, **how)
 
 
 def info(directories: list[Path]) -> None:
-    """Say what a folder of shards holds.
+    """Describe folders of shards.
 
-    The manifest says it; where there is none, samples are counted.
+    Facts come from the manifest; without one, samples are counted.
 
     Args:
         directories: folders of shards
@@ -218,14 +242,13 @@ def info(directories: list[Path]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from oodlit.cli.console import console, status
     from oodlit.datamodules.shards import shard_info
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("folder", "data set", "split", "role", "images", "classes", "shards", "MB", "remarks"):
         table.add_column(heading, justify="right" if heading in ("images", "classes", "shards", "MB") else "left")
     for directory in directories:
-        with status(f"reading {directory}"), _told():
+        with status(f"reading {directory}"), _warnings_at_end():
             splits = shard_info(directory)
         for split in splits.values():
             size = "" if split.size is None else f"{split.size / 1e6:.1f}"
@@ -236,7 +259,7 @@ def info(directories: list[Path]) -> None:
 
 
 def _remarks(split: "ShardInfo") -> str:
-    """What a reader should know of a set before using its numbers."""
+    """Limitations of a data set that affect its numbers."""
     remarks = {
         "no manifest, counted": not split.split,
         "incomplete": not split.extra.get("complete", True),

@@ -1,7 +1,7 @@
-"""A cache of features as module and data of a run, in place of the network and the images."""
+"""Read a cache of features as module and data of a run, in place of the network and the images."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,95 +15,132 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
+from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 from oodlit.roles import Role
 
-OTHERWISE = "name another folder, or remove this one to record anew"
-NO_IMAGES = "; recorded features hold neither images nor the network, run it without the cache"
+OTHERWISE = "choose another folder, or delete this one to record again"
+NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
 
 
 def has_cache(folder: str | Path) -> bool:
-    """Whether a cache lies in a folder."""
+    """Whether a folder contains a cache."""
     return (Path(folder).expanduser() / MANIFEST).is_file()
 
 
 def open_cache(
     folder: str | Path, module: Backbone | None = None, data: OODDataModule | None = None
 ) -> tuple[RecordedModule, RecordedData]:
-    """Module and data that give what a cache holds, for `trainer.predict` in place of the network and the images.
+    """Return a module and data for `trainer.predict` that read a cache in place of the network and the images.
 
-    No image is read, and none goes through the network; where a network is given, it is compared by its weights and by
-    what it makes of two fixed pictures.
+    No image is read, and none passes through the network. If a network is given, its weights and its outputs for two
+    fixed pictures must be those of the cache.
 
     Args:
-        folder: What `FeatureCache` wrote.
-        module: The network that the outputs must come from; None = whatever the cache says.
-        data: The streams that must be in the cache, the others are left out; thumbnails come from it, too. None = all.
+        folder: A folder that `FeatureCache` wrote.
+        module: The network that the outputs must come from; None (default) = any.
+        data: The streams to read, which must be in the cache; also the source of thumbnails. None (default) = all
+            streams of the cache.
 
     Raises:
-        DataError: There is no cache, a file is damaged, or images were skipped and `data` does not skip any.
-        FingerprintError: The cache belongs to other weights, another transform or other data; says what differs.
+        DataError: There is no cache, a file is damaged, or images were skipped and `data` does not allow that.
+        FingerprintError: The cache belongs to other weights, another transform or other data.
     """
-    folder = Path(folder).expanduser().absolute()
-    manifest, head = read_manifest(folder)
-    stored = {entry.name: entry for entry in manifest.streams}
-    if module is not None:
-        transform = module.transform if data is None else data.transform_for(module)
-        check_network(folder, manifest.how, module.fingerprint_with(transform))
-    if data is not None:
-        stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}
-        for entry in stored.values():
-            _check_skipped(folder, entry, data.on_error)
-    elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
-        raise InvalidArgumentError(
-            f"{folder}: stream {pools[0]!r} is a pool, and its split belongs to the data; pass data=..."
+    return Cache.read(folder).open(module, data)
+
+
+@dataclass(frozen=True)
+class Cache:
+    """A cache whose manifest has been read.
+
+    Args:
+        folder: Its folder.
+        manifest: Content of its manifest.
+        head: The linear head of its network; None if there is none.
+    """
+
+    folder: Path
+    manifest: Manifest
+    head: Head | None
+
+    @classmethod
+    def read(cls, folder: str | Path) -> "Cache":
+        """Read the manifest in a folder.
+
+        Raises:
+            DataError: There is none, or it is damaged.
+        """
+        place = Path(folder).expanduser().absolute()
+        return cls(place, *read_manifest(place))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """How the cache was recorded, for the record of a run."""
+        entries: dict[str, Any] = msgspec.to_builtins(self.manifest)
+        names = ("dtype", "precision", "decoder", "loss", "recordings")
+        return {name: entries[name] for name in names if name in entries}
+
+    def names(self) -> set[str]:
+        """Names of its streams."""
+        return {entry.name for entry in self.manifest.streams}
+
+    def open(
+        self, module: Backbone | None = None, data: OODDataModule | None = None
+    ) -> tuple[RecordedModule, RecordedData]:
+        """Return module and data, see `open_cache`."""
+        folder, manifest = self.folder, self.manifest
+        stored = {entry.name: entry for entry in manifest.streams}
+        if module is not None:
+            transform = module.transform if data is None else data.transform_for(module)
+            check_network(folder, manifest.how, module.fingerprint_with(transform))
+        if data is not None:
+            stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}
+            for entry in stored.values():
+                _check_skipped(folder, entry, data.on_error)
+        elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
+            raise InvalidArgumentError(
+                f"{folder}: stream {pools[0]!r} is a pool, which only the data can split; pass data=..."
+            )
+        rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
+        streams = (
+            [_stream(entry, rows[name]) for name, entry in stored.items()]
+            if data is None
+            else [replace(stream, source=rows[stream.name]) for stream in data.streams]
         )
-    rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
-    streams = (
-        [_stream(entry, rows[name]) for name, entry in stored.items()]
-        if data is None
-        else [replace(stream, source=rows[stream.name]) for stream in data.streams]
-    )
-    recorded = RecordedData(
-        streams,
-        pictures=data,
-        class_names=manifest.class_names or None,
-        on_error="skip" if data is None else data.on_error,
-    )
-    recorder = RecordedModule(
-        width=recorded.width,
-        num_classes=recorded.num_classes,
-        head=head,
-        name=manifest.backbone,
-        fingerprint=manifest.fingerprint,
-        head_problem=manifest.head_problem,
-        hint=NO_IMAGES,
-    )
-    return recorder, recorded
-
-
-def how_recorded(folder: str | Path) -> dict[str, Any]:
-    """How a cache was recorded, for the record of a run: dtype, precision, decoder, and the passes."""
-    entries: dict[str, Any] = msgspec.to_builtins(read_manifest(Path(folder).expanduser())[0])
-    return {name: entries[name] for name in ("dtype", "precision", "decoder", "loss", "recordings") if name in entries}
+        recorded = RecordedData(
+            streams,
+            pictures=data,
+            class_names=manifest.class_names or None,
+            on_error="skip" if data is None else data.on_error,
+        )
+        recorder = RecordedModule(
+            width=recorded.width,
+            num_classes=recorded.num_classes,
+            head=self.head,
+            name=manifest.backbone,
+            fingerprint=manifest.fingerprint,
+            head_problem=manifest.head_problem,
+            hint=NO_IMAGES,
+        )
+        return recorder, recorded
 
 
 def split_by_cache(
     folder: Path, manifest: Manifest | None, streams: Sequence[Stream], on_error: OnError
 ) -> tuple[list[Stream], list[Stream], list[str]]:
-    """Which streams a cache holds, which it lacks, and what is wrong with those of the latter that it names.
+    """Sort streams into those in a cache and those missing from it, with the problems of the damaged ones.
 
     Args:
         folder: The cache.
-        manifest: What it says; None = there is none yet.
-        streams: Those of the run.
-        on_error: "raise": a stream of which images were skipped is none that it holds.
+        manifest: Its manifest; None if there is none yet.
+        streams: Streams of the run.
+        on_error: With "raise", a stream recorded with skipped images counts as missing.
 
     Raises:
-        FingerprintError: It holds other data of the same name.
+        FingerprintError: It contains other data of the same name.
     """
     entries = {} if manifest is None else {entry.name: entry for entry in manifest.streams}
     held: list[Stream] = []
@@ -124,7 +161,7 @@ def split_by_cache(
 
 
 def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> StoredRows:
-    """The rows of one stream of a cache.
+    """Open the rows of one stream of a cache.
 
     Raises:
         DataError: A part is missing or damaged, or images are missing.
@@ -138,56 +175,56 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
         whole_size=entry.whole,
     )
     if len(rows) + len(rows.skipped) != entry.images:
-        raise DataError(f"{folder}: not all images of stream {entry.name!r} are in the cache; record anew")
+        raise DataError(f"{folder}: stream {entry.name!r} is missing images; record it again")
     return rows
 
 
 def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -> None:
-    """Refuse what was recorded with another network.
+    """Reject outputs that were recorded with another network.
 
     Args:
         folder: The cache.
         recorded: Its `backbone` and `fingerprint`.
-        fingerprint: Of the network in use.
+        fingerprint: Fingerprint of the network in use.
 
     Raises:
-        FingerprintError: They differ; says in what.
+        FingerprintError: They differ; the message states in what.
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: this cache was recorded otherwise, with {recorded['backbone']}: {what} differs; {OTHERWISE}"
+            f"{folder}: recorded with another network, {recorded['backbone']}: {what} differs; {OTHERWISE}"
         )
 
 
 def other_fact(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """In which fact of its identity a recorded stream differs from another one; empty if in none."""
-    # All images of a pool are in the cache, whatever they are for.
+    """The fact in which a recorded stream differs from another one; empty if they are the same."""
+    # A cache contains all images of a pool, however the data split it.
     return next((fact for fact, value in facts.items() if fact != "split" and entry[fact] != value), "")
 
 
 def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:
     if stream.name not in stored:
         raise FingerprintError(
-            f"{folder}: stream {stream.name!r} is not in this cache, which holds {', '.join(stored)}; record it there"
-            " with FeatureCache, or by oodlit evaluate --cache"
+            f"{folder}: stream {stream.name!r} is not in this cache, which contains {', '.join(stored)}; record it"
+            " with FeatureCache, or with oodlit evaluate --cache"
         )
     entry = stored[stream.name]
     facts = identity(stream)
     if fact := other_fact(recorded := structs.asdict(entry), facts):
         raise FingerprintError(
-            f"{folder}: stream {stream.name!r} was recorded from other data, its {fact} differ"
+            f"{folder}: stream {stream.name!r} was recorded from other data: {fact} differ"
             f" ({recorded[fact]} in the cache, {facts[fact]} now); {OTHERWISE}"
         )
     return entry
 
 
 def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> None:
-    """Refuse a stream of which images were skipped where none may be: they may have been mended meanwhile."""
+    """Reject a stream recorded with skipped images if none may be skipped: they may have been repaired since."""
     if on_error == "raise" and entry.skipped:
         key, reason = entry.skipped[0]
         raise DataError(
             f"{folder}: stream {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images, first {key!r} ({reason}), and on_error='raise' skips none"
+            f" images, first {key!r} ({reason}), and on_error='raise' allows none"
         )
 
 

@@ -50,32 +50,32 @@ def one_line(text: str) -> str:
 # --- help and errors --------------------------------------------------------------------------------------------------
 
 
-def test_help_of_every_command_is_short_and_imports_no_torch() -> None:
+def test_help_fits_a_screen_and_imports_no_torch() -> None:
     code = (
         "import contextlib, io, sys\n"
         "from oodlit.cli.main import COMMANDS, main\n"
-        "lengths = []\n"
-        "for name in ['', 'shards', *COMMANDS]:\n"
+        "for name in ['', 'shards', 'objects', *COMMANDS]:\n"
         "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
         "        assert main([*name.split(), '--help']) == 0, name\n"
-        "    lengths.append(len(out.getvalue().splitlines()))\n"
-        "print(max(lengths), [m for m in ('torch', 'numpy', 'pandas', 'pytorch_lightning') if m in sys.modules])\n"
+        "    lines = out.getvalue().splitlines()\n"
+        "    assert len(lines) <= 50, (name, len(lines))\n"
+        "    assert not [line for line in lines if len(line) > 80], name\n"
+        "print([m for m in ('torch', 'numpy', 'pandas', 'pytorch_lightning') if m in sys.modules])\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    longest, modules = done.stdout.split(maxsplit=1)
-    assert int(longest) < 70
-    assert modules.strip() == "[]"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
 
 
-def test_help_describes_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_describes_every_option_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    seen = 0
     for name in COMMANDS:
         assert main([*name.split(), "--help"]) == 0
-        text = capsys.readouterr().out
-        assert COMMANDS[name]
-        for line in text.splitlines():
-            if line.startswith("  --") and len(line.split()) == 2 and line.split()[1].isupper():
-                following = text[text.index(line) + len(line) :].lstrip("\n").splitlines()[0]
-                assert following.startswith("      "), f"{name}: {line.strip()} has no description"
+        for line in capsys.readouterr().out.splitlines():
+            if line.startswith("  --"):
+                option, _, text = line.strip().partition("  ")
+                assert text.strip(), f"{name}: {option} has no description"
+                seen += 1
+    assert seen > 80
 
 
 def test_module_can_be_run() -> None:
@@ -255,8 +255,7 @@ def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("option", ["--max_batches=0", "--batch_size=0", "--num_workers=-1"])
 def test_numbers_out_of_range(option: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--config", str(config), "--out", str(tmp_path / "out"), option]) == 2
-    error = one_line(capsys.readouterr().err)
-    assert "is needed" in error or "expected" in error
+    assert "must be at least" in one_line(capsys.readouterr().err)
 
 
 def test_report_of_two_runs(config: Path, tmp_path: Path) -> None:
@@ -294,7 +293,7 @@ def test_shards_build_info_verify(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_known_set_refuses_options_for_own_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["shards", "build", "ninco", str(tmp_path), "--out", str(tmp_path / "out"), "--role", "ood"]
     assert main(arguments) == 2
-    assert "'ninco' is a known data set; --role" in one_line(capsys.readouterr().err)
+    assert "--role: only for your own data sets; 'ninco' is a known one" in one_line(capsys.readouterr().err)
 
 
 def test_check_runs_the_conformance_kit(

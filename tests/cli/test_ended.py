@@ -64,7 +64,7 @@ def test_a_build_goes_on(tmp_path, pictures, capsys, sent, code) -> None:
     assert packed == 2 if sent == "SIGKILL" else packed in (2, 3)  # a shard that is being written comes to its end
     assert not (tmp_path / "out" / "_info.json").exists()
     if sent != "SIGKILL":
-        assert f"shards that are finished stay in {tmp_path / 'out'}, and the same command goes on" in one.stderr
+        assert f"finished shards are kept in {tmp_path / 'out'}; run the same command" in one.stderr
         assert not list((tmp_path / "out").rglob("*.tmp"))
     words = list(map(str, arguments))
     assert main([*words, str(tmp_path / "out")]) == 0
@@ -101,7 +101,7 @@ def test_a_full_disk_leaves_the_old_page(tmp_path, results, capsys, monkeypatch)
     assert main(["report", str(results), "--out", str(page)]) == 1
     line = capsys.readouterr().err
     assert line.count("\n") == 1
-    assert line.endswith(f"No space left on device: {str(page)!r} - make room, and give the command again\n")
+    assert line.endswith(f"No space left on device: {str(page)!r} - free some space and run the command again\n")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert page.read_text() == "an old page"
 
@@ -119,8 +119,8 @@ def test_a_run_says_what_it_keeps_and_goes_on(tmp_path, capsys, sent, code) -> N
     if sent == "SIGINT":
         return
     assert main(list(map(str, arguments))) == 0
-    assert "an earlier start of a run lies there" in capsys.readouterr().out
-    assert Results.load(tmp_path / "out").run.resumed
+    assert "found an unfinished run" in capsys.readouterr().out
+    assert Results.load(tmp_path / "out").run["resumed"]
     assert not (tmp_path / "out" / "unfinished").exists()
 
 

@@ -48,7 +48,7 @@ def folder(tmp_path: Path) -> str:
         ),
         (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
         (["--fail-if", "what"], 2, "limit 'what': 'DETECTOR: METRIC"),
-        ([], 2, "--fail_if or --limits is needed"),
+        ([], 2, "missing required option: --fail_if or --limits"),
         (["--limits", "nowhere.yaml"], 2, "cannot be read"),
     ],
 )
@@ -90,7 +90,7 @@ def test_a_run_that_broke_off_is_never_a_pass(
     assert main(["guard", str(tmp_path / "saved"), *call[2:]]) == 2, "its origin is kept"
     capsys.readouterr()
     assert main([*call, "--allow_unfinished"]) == 0
-    assert "Within the limit, as far as the run came\n" in capsys.readouterr().out
+    assert "Within the limit, for the finished part of the run\n" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")

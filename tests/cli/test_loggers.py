@@ -67,7 +67,7 @@ def test_a_logger_that_fails_leaves_results_and_table(
     assert (tmp_path / "oodlit-results" / "table.csv").is_file()
     # The run is not repeated, and what could not be logged then is logged now.
     assert main(words) == 0
-    assert "is not repeated" in " ".join(capsys.readouterr().out.split())
+    assert "pass --again to repeat it" in " ".join(capsys.readouterr().out.split())
     (summary,) = (tmp_path / "oodlit-logs").rglob("summary.csv")
     assert (summary.parent / "metrics.csv").is_file()
     assert list((summary.parent / "figures").rglob("*.png"))
@@ -114,5 +114,5 @@ def test_what_the_words_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("word", ["tensorboard", "wandb", "mlflow"])
 def test_a_missing_package_is_said_with_its_pip_line(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=rf"--logger {word} needs .*: pip install {word}"):
+    with pytest.raises(MissingExtraError, match=rf"--logger {word} requires .*: pip install {word}"):
         getattr(loggers, word)()

@@ -59,7 +59,7 @@ def test_the_first_process_of_another_machine_is_not_the_first(
 
 
 @pytest.mark.parametrize(
-    ("option", "message"), [("--num_nodes=0", "at least 1 is needed"), ("--bank=device", "'auto', 'process'")]
+    ("option", "message"), [("--num_nodes=0", "at least 1"), ("--bank=device", "'auto', 'process'")]
 )
 def test_wrong_values(option: str, message: str, recorded: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", f"--features={recorded / 'features.yaml'}", "--detectors=[MSP]", option]) == 2

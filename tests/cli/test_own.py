@@ -243,7 +243,7 @@ def test_a_run_that_was_killed_goes_on_and_that_is_said(
     capsys.readouterr()
     assert run() == 0
     out = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"an earlier start of a run lies there; if it is the same run, it goes on \((\d+) of \1 sets", out)
+    assert re.search(r"found an unfinished run \((\d+) of \1 data sets done\)", out)
     assert "are replaced" not in out
 
 
@@ -258,7 +258,7 @@ def test_a_run_that_has_come_to_its_end_is_not_repeated(
     first, written = capsys.readouterr().out, (tmp_path / "out" / "run.json").stat().st_mtime_ns
     assert run() == 0
     second = capsys.readouterr().out
-    assert "is not repeated; --again does" in " ".join(second.split())
+    assert "pass --again to repeat it" in " ".join(second.split())
     assert (tmp_path / "out" / "run.json").stat().st_mtime_ns == written
     assert [line for line in second.splitlines() if line.startswith("msp")] == [
         line for line in first.splitlines() if line.startswith("msp")

@@ -194,7 +194,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "it makes 2 logits of 5 features"),
         ({"id": "nowhere.npz"}, "does not exist"),
         ({"id": {"logits": LOGITS, "labels": [7] * 4}, "detectors": [MSP()]}, "label 7"),
-        ({"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}}, "label -1"),
+        ({"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}}, "no label"),
     ],
 )
 def test_what_does_not_fit_is_refused_with_one_line(given, message):
@@ -263,7 +263,7 @@ def test_the_command_line_takes_a_file_of_files(module, sets, tmp_path, capsys):
     assert main(words) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "Not applicable: odin" in told
-    assert "Before the start" not in told  # nothing is paid for what does not apply
+    assert "forward passes" not in told  # nothing is paid for what does not apply
     results = Results.load(tmp_path / "run")
     assert results.detectors == ("msp", "mahalanobis")
     expected = evaluate_arrays(
@@ -305,7 +305,7 @@ def test_a_file_of_files_that_does_not_fit_is_refused(module, sets, tmp_path, ca
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--features", "run.yaml", "--backbone", "resnet18"], "takes the place of --backbone"),
+        (["--features", "run.yaml", "--backbone", "resnet18"], "leave out --backbone"),
         (["--backbone", "resnet18"], "missing required option: --data"),
         ([], "missing required options: --backbone, --data"),
     ],

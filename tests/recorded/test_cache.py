@@ -316,7 +316,7 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     overhead = 4 + 2  # pictures of the fingerprint and the probe
     assert "to record: train (150 images), val (" in told["first"]
     assert 230 <= forwards["first"] <= 230 + 2 * overhead
-    assert "are there; no image goes through the network" in told["second"]
+    assert "cache hit for" in told["second"]
     assert forwards["second"] <= overhead
     assert "shifted; to record: tiny (1 images)" in told["third"]
     assert forwards["third"] <= 1 + 2 * overhead
@@ -349,7 +349,7 @@ def test_a_run_from_a_cache_is_not_repeated_and_not_taken_for_one_from_another_c
     told = []
     for cache, dtype in (("a", "float32"), ("a", "float32"), ("b", "bfloat16")):
         assert main([*words, "--cache", str(tmp_path / cache), "--cache_dtype", dtype]) == 0, capsys.readouterr().err
-        told.append("has come to its end before" in " ".join(capsys.readouterr().out.split()))
+        told.append("this run is already complete" in " ".join(capsys.readouterr().out.split()))
     assert told == [False, True, False]
     assert Results.load(tmp_path / "out").run.cache["dtype"] == "bfloat16"
     words += ["--detectors", "null", "--fitted", str(tmp_path / "out" / "fitted"), "--out", str(tmp_path / "again")]

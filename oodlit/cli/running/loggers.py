@@ -1,4 +1,4 @@
-"""Loggers that `oodlit evaluate --logger` knows by one word, with what they need set; others go by their class."""
+"""Loggers of `oodlit evaluate --logger` with a short name; others are given by class."""
 
 import os
 from importlib.util import find_spec
@@ -13,11 +13,11 @@ FOLDER = "oodlit-logs"
 
 
 def csv(folder: str = FOLDER, name: str = "csv") -> pl.loggers.Logger:
-    """Files in a folder of their own, `version_0` and so on.
+    """CSV files in numbered folders, `version_0` and so on.
 
     Args:
-        folder: Where.
-        name: Folder of the versions in it.
+        folder: Folder of the logs.
+        name: Its subfolder for this logger.
     """
     return pl.loggers.CSVLogger(folder, name=name)
 
@@ -26,8 +26,8 @@ def tensorboard(folder: str = FOLDER, name: str = "tensorboard") -> pl.loggers.L
     """Event files; `tensorboard --logdir FOLDER` shows them.
 
     Args:
-        folder: Where.
-        name: Folder of the versions in it.
+        folder: Folder of the logs.
+        name: Its subfolder for this logger.
 
     Raises:
         MissingExtraError: The package is not installed.
@@ -40,15 +40,15 @@ def wandb(project: str = "oodlit", name: str | None = None, folder: str = FOLDER
     """A run of Weights & Biases; WANDB_MODE=offline keeps it on this machine.
 
     Args:
-        project: Its project.
-        name: Its name; None = one that W&B makes up.
-        folder: Where its files are.
+        project: Name of the project.
+        name: Name of the run; None = chosen by W&B.
+        folder: Folder for its files.
 
     Raises:
         MissingExtraError: The package is not installed.
     """
     _check("wandb", "wandb")
-    Path(folder).mkdir(parents=True, exist_ok=True)  # else W&B takes a temporary one
+    Path(folder).mkdir(parents=True, exist_ok=True)  # otherwise W&B uses a temporary one
     return pl.loggers.WandbLogger(name=name, save_dir=folder, project=project)
 
 
@@ -58,16 +58,16 @@ def mlflow(
     """A run of MLflow.
 
     Args:
-        experiment: Its experiment.
-        name: Its name; None = one that MLflow makes up.
-        uri: The store; None = MLFLOW_TRACKING_URI, or without it a data base of files in the folder.
-        folder: Where that data base is.
+        experiment: Name of the experiment.
+        name: Name of the run; None = chosen by MLflow.
+        uri: Tracking store; None = MLFLOW_TRACKING_URI, or a database in the folder if that is not set.
+        folder: Folder of that database.
 
     Raises:
-        MissingExtraError: The package is not installed, or not whole.
+        MissingExtraError: The package, or one that it requires, is not installed.
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
-    _check("mlflow", "mlflow", *(() if uri else ("sqlalchemy",)))  # which mlflow-skinny does not bring
+    _check("mlflow", "mlflow", *(() if uri else ("sqlalchemy",)))  # not a dependency of mlflow-skinny
     if not uri:
         place = Path(folder).absolute()
         place.mkdir(parents=True, exist_ok=True)
@@ -83,4 +83,4 @@ def mlflow(
 def _check(word: str, *modules: str) -> None:
     """Raise unless all modules are installed."""
     if any(find_spec(module) is None for module in modules):
-        raise MissingExtraError(f"--logger {word} needs a package that is not installed: pip install {word}")
+        raise MissingExtraError(f"--logger {word} requires a package that is not installed: pip install {word}")

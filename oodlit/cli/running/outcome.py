@@ -1,4 +1,4 @@
-"""The folder and the terminal of a run: may it be written to, and what is shown at the end."""
+"""The output of a run: check its folder before, print its results after."""
 
 import os
 from collections.abc import Mapping
@@ -16,21 +16,20 @@ from oodlit.roles import Role
 
 
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
-    """Refuse to write into a folder that holds something else.
+    """Reject a folder with files that oodlit did not write.
 
-    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but what a run begins with:
-    shards, scenes, a fit.
+    A folder belongs to oodlit if it is empty, contains the `run.json` of a run, or only shards, scenes or a fit.
 
     Args:
         out: The folder; need not exist.
-        fitted: Folder of the fitted detectors that the run uses; they may lie in `out`.
+        fitted: Folder of the fitted detectors that the run uses; may be in `out`.
 
     Returns:
-        Whether results of an earlier run lie there; they will be replaced.
+        Whether it contains results of an earlier run, which will be replaced.
 
     Raises:
-        InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote, or with parts of
-            results that no `run.json` belongs to.
+        InvalidArgumentError: `out` is a file, or a folder with files that no run of oodlit wrote, or with parts of
+            results without a `run.json`.
     """
     if not out.exists():
         return False
@@ -39,7 +38,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
     if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished"}):
         raise InvalidArgumentError(
-            f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
+            f"--out {out}: contains {foreign[0]!r}, which oodlit did not write; choose another folder"
         )
     return False
 
@@ -47,24 +46,24 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
 def is_first_process() -> bool:
     """Whether this is the process that prints and writes.
 
-    Before there is a Trainer, the first process of another machine knows no rank but that of its machine.
+    Before there is a Trainer, the first process of another machine only knows the rank of that machine.
     """
     return not int(getattr(pl.utilities.rank_zero_only, "rank", None) or os.environ.get("NODE_RANK") or 0)
 
 
 def print_outcome(results: Results, console: Console) -> None:
-    """The table of a run, and what has to be known beside it.
+    """Print the table of a run with its findings and notes.
 
     Args:
         results: The run.
-        console: Where to print.
+        console: The output.
     """
     for finding in results.findings:
         style, begin = ("green", "Good sign") if finding.is_good else ("bold red", "Finding")
         console.print(Text(f"{begin}: {finding.text}", style=style))
     console.print(summary_table(results))
     colours = console.color_system is not None and not console.no_color
-    console.print(Text(_counts(results) + ("; the best in green." if colours else "."), style="dim"))
+    console.print(Text(_counts(results) + ("; best values in green." if colours else "."), style="dim"))
     reasons = results.run.not_applicable
     failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
     for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
@@ -79,13 +78,13 @@ def _counts(results: Results) -> str:
     rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
     accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
     return (
-        f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
-        f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals"
+        f"Thresholds accept {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
+        f" {inside.name}{accuracy}. Brackets: {100 * results.settings.confidence:g} % intervals"
     )
 
 
 def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
-    """Detectors without scores by their reason, the most frequent one first; a reason that many share is said once.
+    """One line per reason, most frequent first, with the detectors that are not applicable for it.
 
     Example:
         >>> not_applicable_lines({"vim": "no training images", "knn": "no training images"})

@@ -1,6 +1,7 @@
-"""One prediction from the command line: one progress bar, warnings kept for the record, everything saved once."""
+"""One prediction from the command line: one progress bar, warnings kept for the record, results saved once."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,13 +16,12 @@ from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, status
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.running.quiet import RunProgress, quiet
-from oodlit.cli.running.recording import check_recordable, record_missing
+from oodlit.cli.running.recording import check_recordable, through_cache
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
-from oodlit.recorded.cache_data import how_recorded, open_cache
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
@@ -41,47 +41,45 @@ def predict_and_print(
     seed: int = 0,
     record: Mapping[str, Any] | None = None,
     console: Console | None = None,
-    callbacks: Sequence[pl.Callback] = (),
     **evaluation: Any,
 ) -> Path | None:
-    """`Trainer.predict` with one progress bar, and the table of its results.
+    """Run `Trainer.predict` with one progress bar, and print the table of results.
 
     Args:
         module: The backbone.
         data: The streams.
-        detectors: What scores; None = the fitted ones of `evaluation["fitted"]`.
-        out: Folder of the results.
+        detectors: Detectors to score with; None = the fitted ones in `evaluation["fitted"]`.
+        out: Folder for the results.
         trainer: Arguments of Lightning's Trainer.
-        seed: Of everything random during the prediction; the caller's random state is left as it was.
-        record: Further entries of `run.json`.
-        console: Where the table is printed. None = nowhere.
-        callbacks: Further ones.
+        seed: Seed of everything random in the prediction; the caller's random state is restored.
+        record: Additional entries of `run.json`.
+        console: Prints the table. None = no output.
         evaluation: Arguments of `OODDetection`.
 
     Returns:
-        The HTML page; None on other processes than the first.
+        The HTML page; None on all processes but the first.
 
     Raises:
-        LoggingError: A logger failed; the table is printed before.
+        LoggingError: A logger failed; the table has been printed.
     """
     with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
         detection = OODDetection(
             detectors,
             output_dir=out,
-            # what is left out has a heading of its own
+            # detectors that are left out are listed separately
             record=lambda: joined(record or {}, {"warnings": [t for t in warned() if "is left out" not in t]}),
             **evaluation,
         )
         with progress(shown=is_first_process()) as bars:
-            together = [detection, _Announcement(detection, console), RunProgress(bars), *callbacks]
+            together = [detection, _Announcement(detection, console), RunProgress(bars)]
             runner = pl.Trainer(callbacks=together, enable_progress_bar=False, **{"logger": False, **trainer})
             not_logged: LoggingError | None = None
             try:
                 runner.predict(module, data, return_predictions=False)
             except LoggingError as error:  # the results are complete
                 not_logged = error
-    assert detection.results is not None  # predict came to its end
+    assert detection.results is not None  # predict has returned
     if not runner.is_global_zero:
         return None
     if console is not None:
@@ -92,124 +90,128 @@ def predict_and_print(
 
 
 class _Announcement(pl.Callback):
-    """Says what the detectors cost that apply: before the first batch, and again when the first ones were measured."""
+    """Report the cost of the applicable detectors: before the first batch, and again once it is measured."""
 
     def __init__(self, detection: OODDetection, console: Console | None) -> None:
         self.detection, self.console = detection, console
-        self._said = ""
+        self._reported = ""
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._say_cost("Before the start")
+        self._report()
 
     def on_predict_batch_end(self, *_: Any) -> None:
-        self._say_cost("After the first batches")
+        self._report()
 
-    def _say_cost(self, when: str) -> None:
-        if self.detection.cost != self._said:
-            self._said = self.detection.cost
-            _say(self.console, f"{when}: {self._said}")
+    def _report(self) -> None:
+        if self.detection.cost != self._reported:
+            self._reported = self.detection.cost
+            _say(self.console, self._reported[:1].upper() + self._reported[1:])
 
 
-def run_evaluation(
-    backbone: str | nn.Module,
-    data: OODDataModule,
-    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
-    *,
-    out: Path,
-    head: str | None = None,
-    weights: str | None = "hub",
-    faster: Mapping[str, Any] | None = None,
-    trainer: Mapping[str, Any],
-    loading: Mapping[str, Any],
-    max_batches: int | None = None,
-    cache: Path | None = None,
-    cache_dtype: str = "float32",
-    again: bool = False,
-    evaluation: Mapping[str, Any],
-    seed: int = 0,
-    config: str = "",
-    console: Console | None = None,
-) -> Path | None:
+@dataclass(frozen=True)
+class Evaluation:
+    """Settings of `oodlit evaluate`.
+
+    Args:
+        backbone: A timm name, a network, or a module.
+        data: The streams.
+        detectors: Detectors to score with; None = the fitted ones in `options["fitted"]`.
+        out: Folder for the results.
+        trainer: Arguments of Lightning's Trainer.
+        options: Arguments of `OODDetection`.
+        head: Name of the final linear layer, for a network.
+        weights: See `OODModule`.
+        faster: `channels_last` and `compile` of `OODModule`, where requested.
+        loading: "batch_size" and "num_workers"; None keeps those of the data.
+        max_batches: Batches per stream and device, of images spread over the stream; None = all.
+        cache: Feature cache to read from, after recording what is missing.
+        cache_dtype: Type of the features that are recorded.
+        again: Start over, even if the same run was interrupted or is complete.
+        seed: Seed of everything random.
+        config: The resolved configuration, for the record of the run.
+    """
+
+    backbone: str | nn.Module
+    data: OODDataModule
+    detectors: Sequence[Detector] | Mapping[str, Detector] | None
+    out: Path
+    trainer: Mapping[str, Any]
+    options: Mapping[str, Any]
+    head: str | None = None
+    weights: str | None = "hub"
+    faster: Mapping[str, Any] = field(default_factory=dict)
+    loading: Mapping[str, Any] = field(default_factory=dict)
+    max_batches: int | None = None
+    cache: Path | None = None
+    cache_dtype: str = "float32"
+    again: bool = False
+    seed: int = 0
+    config: str = ""
+
+
+def run_evaluation(asked: Evaluation, console: Console | None = None) -> Path | None:
     """Make the module, predict once, print the table.
 
     Args:
-        backbone: A timm name, a network, or an OODModule.
-        data: The streams.
-        detectors: What scores; None = the fitted ones of `evaluation["fitted"]`.
-        out: Folder of the results.
-        head: Name of the final linear layer, for a network.
-        weights: See `OODModule`.
-        faster: `channels_last` and `compile` of `OODModule`, where they are asked for.
-        trainer: Arguments of Lightning's Trainer.
-        loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
-        max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
-        cache: Folder of features: what it lacks is recorded there first, then all are read from there.
-        cache_dtype: How features are recorded.
-        again: Start anew, also where the same run was killed or has come to its end in `out`.
-        evaluation: Arguments of `OODDetection`.
-        seed: Of everything random.
-        config: The resolved configuration, kept in the record of the run.
-        console: Where the table is printed. None = nowhere.
+        asked: What to evaluate.
+        console: Prints the table. None = no output.
 
     Returns:
-        The HTML page; None on other processes than the first.
+        The HTML page; None on all processes but the first.
 
     Raises:
-        InvalidArgumentError: `head` is given for an OODModule, or `out` holds something that no run wrote.
-        LoggingError: A logger failed; the table is printed before.
+        InvalidArgumentError: `head` is given for a module, or `out` contains files that no run wrote.
+        LoggingError: A logger failed; the table has been printed.
     """
-    replaced = check_folder(out, fitted=evaluation.get("fitted"))
-    started = None if again else extent(out / UNFINISHED)
-    if started is not None:
-        done = f"{started[0]} of {started[1]} sets are done"
-        _say(console, f"{out}: an earlier start of a run lies there; if it is the same run, it goes on ({done})")
-    if replaced and (started is None or is_complete(out)):
-        _say(console, f"{out}: results of an earlier run lie there; unless it is this one, they are replaced")
-    data = data.with_loading(**loading)
-    if max_batches is not None:
+    out, trainer = asked.out, asked.trainer
+    _check_earlier(asked, console)
+    data = asked.data.with_loading(**asked.loading)
+    if asked.max_batches is not None:
         processes = int(trainer.get("devices", 1)) * int(trainer.get("num_nodes", 1))
-        data = data.with_loading(max_images=max_batches * data.batch_size * processes)
-    module, more = _module(backbone, head=head, weights=weights, seed=seed, faster=faster or {}), dict(evaluation)
-    record: dict[str, Any] = {"config": config} if config else {}
-    if cache is not None:
-        check_recordable(detectors, strict=bool(evaluation.get("strict")))
-        record["warnings"] = record_missing(
-            module, data, cache, dtype=cache_dtype, trainer=trainer, seed=seed, say=partial(_say, console)
-        )
-        module, data = open_cache(cache, module, data)
-        record["cache"] = {"folder": str(cache), **how_recorded(cache)}
+        data = data.with_loading(max_images=asked.max_batches * data.batch_size * processes)
+    module = _module(asked)
+    record: dict[str, Any] = {"config": asked.config} if asked.config else {}
+    if asked.cache is not None:
+        check_recordable(asked.detectors, strict=bool(asked.options.get("strict")))
+        say, how = partial(_say, console), {"dtype": asked.cache_dtype, "trainer": trainer, "seed": asked.seed}
+        module, data, about = through_cache(module, data, asked.cache, say=say, **how)
+        record |= about
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
+    options = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record, "resume": not asked.again}
     try:
-        return predict_and_print(
-            module,
-            data,
-            detectors,
-            out=out,
-            trainer=trainer,
-            seed=seed,
-            record=record,
-            console=console,
-            resume=not again,
-            **more,
-        )
+        return predict_and_print(module, data, asked.detectors, console=console, **options, **asked.options)
     except RunIsCompleteError:
-        _say(console, f"{out}: this run has come to its end before, and is not repeated; --again does")
-        if not is_first_process():
-            return None
-        results = Results.load(out)
-        if console is not None:
-            print_outcome(results, console)
-        _log(results, trainer.get("logger") or [])
-        return out / "report.html"
+        _say(console, f"{out}: this run is already complete; pass --again to repeat it")
+        return _report_complete(out, trainer.get("logger") or [], console)
 
 
-def _log(results: Results, loggers: pl.loggers.Logger | Sequence[pl.loggers.Logger]) -> None:
-    """Hand results that were there before to the loggers of now, one of which may have failed then."""
-    loggers = list(loggers) if isinstance(loggers, Sequence) else [loggers]
-    if loggers:
-        log_to_all(loggers, RunLog.of(results, partial(figures_of, results, True)))
-    for logger in loggers:
+def _check_earlier(asked: Evaluation, console: Console | None) -> None:
+    """Check the folder for the results, and report what an earlier run left in it."""
+    out = asked.out
+    is_replaced = check_folder(out, fitted=asked.options.get("fitted"))
+    started = None if asked.again else extent(out / UNFINISHED)
+    if started is not None:
+        done = f"{started[0]} of {started[1]} data sets done"
+        _say(console, f"{out}: found an unfinished run ({done}); resuming if it is the same run")
+    if is_replaced and (started is None or is_complete(out)):
+        _say(console, f"{out}: found results of an earlier run; they are replaced unless they are those of this run")
+
+
+def _report_complete(
+    out: Path, loggers: pl.loggers.Logger | Sequence[pl.loggers.Logger], console: Console | None
+) -> Path | None:
+    """Print the results of a complete run and send them to the current loggers, which may not have them yet."""
+    if not is_first_process():
+        return None
+    results = Results.load(out)
+    if console is not None:
+        print_outcome(results, console)
+    every = list(loggers) if isinstance(loggers, Sequence) else [loggers]
+    if every:
+        log_to_all(every, RunLog.of(results, partial(figures_of, results, True)))
+    for logger in every:
         logger.finalize("success")  # to the Trainer, a run that is not repeated has failed
+    return out / "report.html"
 
 
 def _say(console: Console | None, text: str) -> None:
@@ -225,10 +227,10 @@ def check_limits(
     *,
     tpr: float,
 ) -> None:
-    """Refuse limits on what a run cannot have, before it begins.
+    """Reject limits on names that a run will not have, before it starts.
 
     Raises:
-        UnknownNameError: No such detector, metric or data set.
+        UnknownNameError: A detector, metric or data set is unknown.
     """
     if not limits:
         return
@@ -237,17 +239,16 @@ def check_limits(
         limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
-def _module(
-    backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int, faster: Mapping[str, Any]
-) -> OODModule | RecordedModule:
+def _module(asked: Evaluation) -> OODModule | RecordedModule:
+    backbone, head, weights = asked.backbone, asked.head, asked.weights
     if isinstance(backbone, OODModule | RecordedModule):
         if head is not None:
-            raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
+            raise InvalidArgumentError(f"head={head!r}: pass it to the OODModule that is the backbone")
         if weights != "hub":
-            raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
-        backbone.acceleration = backbone.acceleration.with_options(**faster)
+            raise InvalidArgumentError(f"weights={weights!r}: pass them to the OODModule that is the backbone")
+        backbone.acceleration = backbone.acceleration.with_options(**asked.faster)
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with torch.random.fork_rng(), status(task):
-        torch.manual_seed(seed)  # random weights belong to what is random
-        return OODModule(backbone, head=head, weights=weights, **faster)
+        torch.manual_seed(asked.seed)  # random weights follow the seed
+        return OODModule(backbone, head=head, weights=weights, **asked.faster)

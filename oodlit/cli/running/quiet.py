@@ -1,4 +1,4 @@
-"""A run without the hints of the libraries below: one progress bar, and the warnings kept for the record."""
+"""Run without the messages of underlying libraries: one progress bar, warnings kept for the record."""
 
 import logging
 import math
@@ -22,14 +22,14 @@ class RunProgress(pl.Callback):
 
     Args:
         bars: The display; it must be running.
-        doing: What a prediction does with a stream.
-        then: What comes after the last batch.
+        doing: Description of the prediction.
+        then: Description of what follows the last batch.
     """
 
     def __init__(
         self, bars: Progress, *, doing: str = "streaming", then: str = "computing metrics and intervals"
     ) -> None:
-        """Nothing is shown before a loop starts."""
+        """Show nothing before a loop starts."""
         self.bars, self.doing, self.then = bars, doing, then
         self.task: Any = None
 
@@ -38,45 +38,45 @@ class RunProgress(pl.Callback):
         self.task = self.bars.add_task("training the network", total=trainer.max_epochs)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """One epoch done."""
+        """Advance by one epoch."""
         self.bars.advance(self.task)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the bar of the streams: one step per batch."""
-        counts = trainer.num_predict_batches  # a pipeline does not know how many it has
+        counts = trainer.num_predict_batches  # infinite for pipelines of unknown length
         total = int(sum(counts)) if all(map(math.isfinite, counts)) else None
         self.task = self.bars.add_task(self.doing, total=total)
 
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Say which stream is read."""
+        """Show the stream that is read."""
         if batch_idx == 0:
             data: Any = getattr(trainer, "datamodule", None)
             stream = data.active_streams[dataloader_idx]
             self.bars.update(self.task, description=f"{self.doing} {stream.name}")
-            if not self.bars.console.is_terminal:  # a file shows no bar before its end
+            if not self.bars.console.is_terminal:  # a bar in a file only appears at its end
                 self.bars.console.print(
                     f"{self.doing} {stream.name}: {len(stream)} images", highlight=False, markup=False
                 )
 
     def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
-        """One batch done."""
+        """Advance by one batch."""
         self.bars.advance(self.task)
 
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """All batches are through; what follows is the evaluation, or whatever else."""
+        """Start the bar of what follows the last batch."""
         self.bars.update(self.task, description=self.doing)
         self.task = self.bars.add_task(self.then, total=1)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """The last bar ends with the run."""
+        """Complete the last bar."""
         if stage == "predict" and self.task is not None:
             self.bars.update(self.task, completed=self.bars.tasks[self.task].total)
 
 
 class _Collector(logging.Handler):
-    """Keeps messages instead of printing them."""
+    """Keep messages instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -88,10 +88,10 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def quiet() -> Iterator[Callable[[], list[str]]]:
-    """Silence Lightning's messages and hints; what else is warned about is collected.
+    """Silence Lightning's messages and hints; collect all other warnings.
 
     Yields:
-        A function that gives the distinct warnings so far.
+        A function that returns the distinct warnings so far.
     """
     collector = _Collector()
     ours = logging.getLogger("oodlit")
@@ -111,7 +111,7 @@ def _distinct(texts: list[str]) -> list[str]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute on one core: tensors of a few kilobytes gain nothing from more, and lose much where cores are busy."""
+    """Compute on one core: tensors of a few kilobytes gain nothing from more, and lose much if cores are busy."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

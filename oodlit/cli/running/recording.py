@@ -1,7 +1,6 @@
-"""The first half of `oodlit evaluate --cache`: what the cache lacks is recorded, so that the run can read all of it."""
+"""`oodlit evaluate --cache`: record what the cache is missing, then read everything from it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,107 +12,121 @@ from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
 from oodlit.cli.running.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
-from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import RequirementError
+from oodlit.errors import DataError, RequirementError
 from oodlit.module import OODModule
-from oodlit.recorded.cache_data import check_network, has_cache, split_by_cache
+from oodlit.recorded.cache_data import Cache, has_cache
+from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
-from oodlit.recorded.store import read_manifest
 
 
-def record_missing(
+def through_cache(
     module: OODModule | RecordedModule,
     data: OODDataModule,
-    cache: Path,
+    folder: Path,
+    *,
+    dtype: str,
+    trainer: Mapping[str, Any],
+    seed: int,
+    say: Callable[[str], None],
+) -> tuple[RecordedModule, RecordedData, dict[str, Any]]:
+    """Return module and data that read a cache, after recording the streams that are missing from it.
+
+    All processes reach the same decision before the first one writes.
+
+    Args:
+        module: The network.
+        data: The streams.
+        folder: The folder of the cache; need not exist.
+        dtype: Type of the features that are recorded.
+        trainer: Arguments of Lightning's Trainer; its loggers receive results alone.
+        seed: Seed of the recording; the caller's random state is restored.
+        say: Prints a line.
+
+    Returns:
+        Module, data, and entries for the record of the run.
+    """
+    cache, warned = Cache.read(folder) if has_cache(folder) else None, list[str]()
+    names = [stream.name for stream in data.streams]
+    opened = _opened(cache, module, data) if cache is not None and cache.names().issuperset(names) else None
+    if cache is None or opened is None:
+        warned = _record(module, data, folder, dtype=dtype, trainer=trainer, seed=seed, say=say)
+        cache = Cache.read(folder)
+        opened = cache.open(module, data)
+    else:
+        say(f"--cache {folder}: cache hit for {', '.join(names)}; the network will not run")
+        asked = {"dtype": dtype, "precision": str(trainer.get("precision", "32-true"))}
+        if differences := _differences(cache.manifest.how, asked, data):
+            say(f"--cache {folder}: recorded with {differences}; using it as it is")
+    return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
+
+
+def _opened(
+    cache: Cache, module: OODModule | RecordedModule, data: OODDataModule
+) -> tuple[RecordedModule, RecordedData] | None:
+    """Module and data; None if a stream is damaged, or has skipped images that the data do not allow."""
+    try:
+        return cache.open(module, data)
+    except DataError:  # recorded again, which reports it
+        return None
+
+
+def _record(
+    module: OODModule | RecordedModule,
+    data: OODDataModule,
+    folder: Path,
     *,
     dtype: str,
     trainer: Mapping[str, Any],
     seed: int,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Record the streams that a cache lacks, in a prediction of its own; nothing if it holds all of them.
-
-    Every process decides this before the prediction, in which the first one writes: all decide the same.
-
-    Args:
-        module: The network.
-        data: The streams.
-        cache: The folder; need not exist.
-        dtype: How features are recorded.
-        trainer: Arguments of Lightning's Trainer; its loggers are for the results.
-        seed: Of everything random; the caller's random state is left as it was.
-        say: Prints a line.
-
-    Returns:
-        Warnings, for the record of the run.
-    """
-    folder = cache.expanduser().absolute()
-    manifest = read_manifest(folder)[0] if has_cache(folder) else None
-    held, lacking, _ = split_by_cache(folder, manifest, data.streams, data.on_error)
-    if not lacking:
-        assert manifest is not None  # there is no set without it
-        check_network(folder, manifest.how, module.fingerprint_with(data.transform_for(module)))
-        say(f"--cache {cache}: {_names(held)} there; no image goes through the network")
-        precision = str(trainer.get("precision", "32-true"))
-        if other := _otherwise(manifest.how, dtype=dtype, precision=precision, data=data):
-            say(f"--cache {cache}: it was recorded with {other}; that counts, since nothing is recorded now")
-        return []
+    """Record missing streams in a separate prediction; returns its warnings."""
     with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
         recorder = FeatureCache(folder, dtype=dtype)
         with progress(shown=is_first_process()) as bars:
+            announcement = _Announcement(recorder, lambda text: say(f"--cache {folder}: {text}"))
             shown = RunProgress(bars, doing="recording", then="closing the cache")
-            runner = pl.Trainer(
-                callbacks=[recorder, _Announcement(recorder, partial(_say_of, say, cache)), shown],
-                **{**trainer, "enable_progress_bar": False, "logger": False},
-            )
+            options = {**trainer, "enable_progress_bar": False, "logger": False}
+            runner = pl.Trainer(callbacks=[recorder, announcement, shown], **options)
             runner.predict(module, data, return_predictions=False)
         return warned()
 
 
 def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | None, *, strict: bool) -> None:
-    """Refuse, before anything is recorded, a run that could not read its cache.
+    """Reject detectors that cannot read a cache, before anything is recorded.
 
     Raises:
-        RequirementError: A detector needs images or the network and `strict` is set, or all of them do.
+        RequirementError: A detector requires images or the network and `strict` is set, or all of them do.
     """
-    if detectors is None:  # those of an earlier fit: to look at them, all that they keep would have to be read
+    if detectors is None:  # fitted ones: reading what they require would mean loading all their tensors
         return
     chosen = name_detectors(detectors)
     beyond = [name for name, d in chosen.items() if d.required_needs & {"images", "hidden", "model"}]
     if beyond and (strict or len(beyond) == len(chosen)):
         raise RequirementError(
-            f"--cache: {', '.join(beyond)} need images or the network, and a cache holds neither; leave them out, or"
-            " run them without --cache"
+            f"--cache: {', '.join(beyond)} require images or the network, which a cache does not contain; leave them"
+            " out, or run them without --cache"
         )
 
 
-def _otherwise(how: Mapping[str, Any], *, dtype: str, precision: str, data: OODDataModule) -> str:
-    """In what a cache was recorded in another way than is asked for, in words; empty = in nothing."""
-    asked = {"dtype": dtype, "precision": precision}
+def _differences(how: Mapping[str, Any], asked: Mapping[str, str], data: OODDataModule) -> str:
+    """Settings of a cache that differ from the requested ones, as text; empty if there are none."""
+    requested = dict(asked)
     if (how.get("decoder", "workers") != "workers") != data.decode_on_device:
-        asked["decoder"] = "that of the run's device" if data.decode_on_device else "workers"
-    differing = {name: value for name, value in asked.items() if how.get(name, value) != value}
+        requested["decoder"] = "the device of the run" if data.decode_on_device else "workers"
     recorded = {"decoder": "workers", **how}
-    return ", ".join(f"{name} {recorded[name]}, not {value}" for name, value in differing.items())
+    differing = {name: value for name, value in requested.items() if recorded.get(name, value) != value}
+    return ", ".join(f"{name} {recorded[name]} (requested: {value})" for name, value in differing.items())
 
 
 class _Announcement(pl.Callback):
-    """Says what is there and what is recorded, once it is known that the cache is of this network."""
+    """Report what was found and what is recorded, once the cache is known to belong to this network."""
 
     def __init__(self, recorder: FeatureCache, say: Callable[[str], None]) -> None:
         self.recorder, self.say = recorder, say
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.say(self.recorder.found)
-
-
-def _say_of(say: Callable[[str], None], cache: Path, text: str) -> None:
-    say(f"--cache {cache}: {text}")
-
-
-def _names(streams: Sequence[Stream]) -> str:
-    verb = "are" if len(streams) > 1 else "is"
-    return f"{', '.join(stream.name for stream in streams)} {verb}"

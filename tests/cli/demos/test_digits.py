@@ -38,7 +38,7 @@ def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
 
 
 def test_further_passes_are_announced(demo: tuple[Path, str]) -> None:
-    assert "Before the start: extra forward passes per image: ada_scale 2, " in demo[1]
+    assert "Extra forward passes per image: ada_scale 2, " in demo[1]
 
 
 def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
