@@ -53,7 +53,7 @@ class RecordedData(OODDataModule):
             return super()._loader(stream, rank, world_size)
         plan, size = self._plan, self.batch_size
         start = plan.done.get(stream.name, 0)
-        return RowLoader(stream, batch_size=size, rank=rank, world_size=world_size, start=start, asked=plan.asked)
+        return RowLoader(stream, batch_size=size, rank=rank, world_size=world_size, start=start, on_request=plan.asked)
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by key, where the images themselves are at hand; else none."""
