@@ -122,7 +122,7 @@ class Cache:
             head=self.head,
             name=manifest.backbone,
             fingerprint=manifest.fingerprint,
-            head_problem=manifest.head_problem,
+            head_problem=manifest.head_problem or "",
             hint=NO_IMAGES,
         )
         return recorder, recorded

@@ -175,7 +175,7 @@ def test_reduced_decoding_keeps_both_sides_long_enough():
     assert decode_image(data).size == (1000, 600)
     assert decode_image(data, reduce_to=224).size == (500, 300)
     assert decode_image(encoded(gradient(300, 300), "JPEG"), reduce_to=224).size == (300, 300)
-    with pytest.raises(InvalidArgumentError, match="reduce_to=0"):
+    with pytest.raises(InvalidArgumentError, match="reduce_to to be None or at least 1, got 0"):
         decode_image(data, reduce_to=0)
 
 
@@ -193,7 +193,7 @@ class TestLimitsOfLibraries:
         assert decode_image(file.getvalue(), max_pixels=391).size == (23, 17)
         assert image_size(file.getvalue(), max_pixels=391)[:2] == (23, 17)
         for read in (decode_image, image_size):
-            with pytest.raises(DataError, match="at most 390 pixels"):
+            with pytest.raises(DataError, match="max_pixels=390"):
                 read(file.getvalue(), max_pixels=390)
         assert Image.MAX_IMAGE_PIXELS == 100  # as it was
 
@@ -219,7 +219,7 @@ class TestLimitsOfLibraries:
         entries = [Entry("a.png", file.getvalue)]
         for check in ("header", "decode"):
             options: Any = {"name": "x", "role": Role.OOD, "check": check}
-            with pytest.raises(DataError, match="at most 390 pixels"):
+            with pytest.raises(DataError, match="max_pixels=390"):
                 build_shards(entries, tmp_path / check, max_pixels=390, **options)
             build_shards(entries, tmp_path / check, max_pixels=391, **options)
             assert verify_shards(tmp_path / check, max_pixels=391)[0].ok
@@ -236,7 +236,7 @@ class TestLimitsOfLibraries:
         file = io.BytesIO()
         Image.new("RGB", (10_000, 9_000)).save(file, "PNG")
         large = MemorySource([Sample("0", file.getvalue())])
-        with pytest.raises(DataError, match="at most 89478485 pixels"):
+        with pytest.raises(DataError, match="max_pixels=89478485|89,?478,?485"):
             unit_test_stream(large, count=1)
         allowed = unit_test_stream(large, count=1, decode=partial(decode_image, max_pixels=10**9))
         assert len(allowed) == 17

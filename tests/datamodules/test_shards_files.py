@@ -33,7 +33,7 @@ class TestSources:
         data = path.read_bytes()
         used = len(data.rstrip(b"\0")) if kind == "tar" else len(data)
         path.write_bytes(data[: int(used * part)])
-        with pytest.raises(DataError, match=r"source\.\S+.*(fetch|in turn)"):
+        with pytest.raises(DataError, match=r"source\.\S+.*(download|in turn)"):
             open_files(path)
 
     def test_a_flipped_byte_is_found_by_the_archive_checksum(self, tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ class TestSources:
         data = archive.read_bytes()
         for length in range(1, len(data), max(1, len(data) // 60)):
             archive.write_bytes(data[:length])
-            with pytest.raises(DataError, match="fetch"):
+            with pytest.raises(DataError, match="download"):
                 open_files(archive)
         archive.write_bytes(data[:-1])
         with pytest.raises(DataError, match="damaged"):

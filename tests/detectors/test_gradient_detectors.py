@@ -286,16 +286,16 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
     [
         (AdaSCALE, {"variant": "b"}, "variant to be 'a' or 'l', got 'b'"),
         (AdaSCALE, {"low": 90.0}, "low=90.0, high=85.0"),
-        (AdaSCALE, {"step": 0.0}, "step=0.0; a positive, finite number"),
-        (AdaSCALE, {"weight": -1.0}, "weight=-1.0; a finite number >= 0"),
+        (AdaSCALE, {"step": 0.0}, "step to be a positive, finite number, got 0.0"),
+        (AdaSCALE, {"weight": -1.0}, "weight to be a finite number >= 0, got -1.0"),
         (AdaSCALE, {"low": 0.8}, "0.8 looks like a fraction"),
-        (AdaSCALE, {"active": 101.0}, "percentile in [0, 100], got 101.0"),
-        (IODIN, {"temperature": 0.0}, "temperature=0.0; a positive, finite number"),
-        (IODIN, {"epsilon": -1.0}, "epsilon=-1.0; a positive, finite number"),
+        (AdaSCALE, {"active": 101.0}, r"percentile in \[0, 100\], got 101.0"),
+        (IODIN, {"temperature": 0.0}, "temperature to be a positive, finite number, got 0.0"),
+        (IODIN, {"epsilon": -1.0}, "epsilon to be a positive, finite number, got -1.0"),
         (PRO, {"measure": "max"}, "measure to be 'gen', 'entropy' or 'msp', got 'max'"),
-        (PRO, {"steps": 0}, "steps=0; at least 1"),
-        (PRO, {"epsilon": 0.0}, "epsilon=0.0; a positive, finite number"),
-        (PRO, {"temperature": float("inf")}, "temperature=inf; a positive, finite number"),
+        (PRO, {"steps": 0}, "steps to be at least 1, got 0"),
+        (PRO, {"epsilon": 0.0}, "epsilon to be a positive, finite number, got 0.0"),
+        (PRO, {"temperature": float("inf")}, "temperature to be a positive, finite number, got inf"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(
@@ -303,7 +303,7 @@ def test_settings_that_mean_nothing_are_refused(
 ) -> None:
     jaxtyping.config.update("jaxtyping_disable", True)  # messages as users see them
     try:
-        with pytest.raises(InvalidArgumentError, match=f"{kind.__name__}: {message}"):
+        with pytest.raises(InvalidArgumentError, match=f"{kind.__name__}: .*{message}"):
             kind(**settings)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)

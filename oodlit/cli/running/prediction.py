@@ -173,8 +173,9 @@ def run_evaluation(asked: Evaluation, console: Console | None = None) -> Path | 
     record: dict[str, Any] = {"config": asked.config} if asked.config else {}
     if asked.cache is not None:
         check_recordable(asked.detectors, strict=bool(asked.options.get("strict")))
-        say, how = partial(_say, console), {"dtype": asked.cache_dtype, "trainer": trainer, "seed": asked.seed}
-        module, data, about = through_cache(module, data, asked.cache, say=say, **how)
+        say, dtype = partial(_say, console), asked.cache_dtype
+        read = through_cache(module, data, asked.cache, dtype=dtype, trainer=trainer, seed=asked.seed, say=say)
+        module, data, about = read
         record |= about
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
     options = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record, "resume": not asked.again}

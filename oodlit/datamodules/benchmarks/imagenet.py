@@ -69,32 +69,32 @@ class ImageNetBenchmark(OODDataModule):
         **loading: Unpack[LoadingOptions],
     ) -> None:
         """Find the sets; shards with a manifest are not read."""
-        locations = _Locations(Path(root), dict(locations or {}), complete)
-        own = {name for name in sets if name not in descriptions() and locations.has_shards(name)}
+        place = _Locations(Path(root), dict(locations or {}), complete)
+        own = {name for name in sets if name not in descriptions() and place.has_shards(name)}
         chosen = {name: describe(name) for name in sets if name not in own}
         if fixed := [d for d in chosen.values() if d.role in NAMES_OF_LABELS]:
             raise InvalidArgumentError(
                 f"sets: {fixed[0].name!r} is always used as {fixed[0].role} data; list only test sets"
             )
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
-        if unknown := sorted(locations.given.keys() - known):
+        if unknown := sorted(place.given.keys() - known):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
         decode = loading.get("decode", decode_image)
-        found = [val := locations.stream(IMAGENET_VAL)]
-        if train or (train is None and locations.find(IMAGENET_TRAIN) is not None):
-            found.append(locations.stream(IMAGENET_TRAIN))
+        found = [val := place.stream(IMAGENET_VAL)]
+        if train or (train is None and place.find(IMAGENET_TRAIN) is not None):
+            found.append(place.stream(IMAGENET_TRAIN))
         for name in sets:
             description = chosen.get(name)
             if description is None:
-                found.append(shard_stream(locations.of_own_set(name), name=name))
-            elif description is UNIT_TEST_SET and locations.find(description) is None:
+                found.append(shard_stream(place.of_own_set(name), name=name))
+            elif description is UNIT_TEST_SET and place.find(description) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)
-            elif description is IMAGENET_C and locations.find(description) is None:
+            elif description is IMAGENET_C and place.find(description) is None:
                 made = corrupted_stream(val.source, seed=seed, decode=decode)
                 found.append(replace(made, label_names=val.class_names))
             else:
-                found.append(locations.stream(description))
+                found.append(place.stream(description))
         super().__init__([*found, *streams], **loading)
 
 

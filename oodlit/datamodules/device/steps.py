@@ -61,7 +61,8 @@ class DeviceTransform:
         """
         white, black = (_try(self, torch.full((3, 40, 48), value, dtype=torch.uint8)) for value in (255, 0))
         center = (..., slice(white.shape[-2] // 2, None), slice(white.shape[-1] // 2, None))
-        return ((white.double() - black.double()) / 255)[center][..., :1, :1]
+        grown: Tensor = ((white.double() - black.double()) / 255)[center][..., :1, :1]
+        return grown
 
     def check(self, transform: Callable[..., Any]) -> None:
         """Compare the steps on tensors with the transform itself, for a small image.

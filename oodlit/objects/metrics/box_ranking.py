@@ -106,7 +106,7 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
 
 AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
 FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
-ENTRIES = (
+ENTRIES: tuple[Entry, ...] = (
     Entry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", _auroc), 10),
     Entry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _computed("fpr", _fpr), 11),
 )

@@ -82,9 +82,8 @@ class FeatureRecorder(Recorder):
 
     def _facts(self) -> tuple[dict[str, Any], Head | None]:
         """Facts about network and data for the manifest, and the head."""
-        problem = self.module.head_problem
-        facts = {"head_problem": problem, "class_names": list(self.datamodule.class_names)}
-        return facts, None if problem else self.module.head
+        facts = {"head_problem": self.module.head_problem, "class_names": list(self.datamodule.class_names)}
+        return facts, self.module.head_or_none()
 
     def stop(self, error: BaseException) -> str:
         """What is on disk stays there; the run reports what it keeps."""

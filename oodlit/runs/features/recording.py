@@ -298,7 +298,8 @@ class Recording:
             facts: See `begin`.
             notes: See `finish`.
         """
-        made = before or Manifest(oodlit=__version__, **self.how, **facts, rows=self._rows, streams=[])
+        new: dict[str, Any] = {**self.how, **facts, "rows": self._rows, "streams": []}
+        made = before or Manifest(oodlit=__version__, **new)
         in_order = sorted(entries, key=lambda entry: self._order.get(entry.name, len(self._order)))
         names = [entry.name for entry in in_order]
         losses = [made.loss, *(entry.loss for entry in entries)]

@@ -97,7 +97,9 @@ def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
     from oodlit.testing.strategies import rotations, st  # noqa: PLC0415  # hypothesis on use
 
     def stretch(data: Problem, pair: tuple[Tensor, Tensor]) -> Problem:
-        factors, shift = (torch.linspace(*ends, data.head.width, dtype=torch.float64) for ends in ((0.5, 2), (-1, 1)))
+        width = data.head.width
+        factors = torch.linspace(0.5, 2, width, dtype=torch.float64)
+        shift = torch.linspace(-1, 1, width, dtype=torch.float64)
         return _map_features(data, pair[0] * factors @ pair[1], shift)
 
     width = problem().head.width

@@ -26,7 +26,8 @@ def _published(results: ObjectResults, name: str) -> dict[str, Any] | None:
     architectures = list(dict.fromkeys(figure.architecture for figure in figures))
     printed = {(figure.architecture, figure.method, figure.metric): figure.value for figure in figures}
     empty = fmiyc.images_without_boxes(split.name)
-    rows = [("network", "no_boxes", results.value("no_boxes", dataset=name), [empty.get(a) for a in architectures])]
+    ours: float | None = results.value("no_boxes", dataset=name)
+    rows = [("network", "no_boxes", ours, [empty.get(a) for a in architectures])]
     for method, key in fmiyc.METHODS.items():
         own = next((d for d in results.detectors if d.partition("[")[0] == key), None)
         for metric in fmiyc.METRICS.values():
