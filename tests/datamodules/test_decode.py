@@ -236,7 +236,7 @@ class TestLimitsOfLibraries:
         file = io.BytesIO()
         Image.new("RGB", (10_000, 9_000)).save(file, "PNG")
         large = MemorySource([Sample("0", file.getvalue())])
-        with pytest.raises(DataError, match="max_pixels=89478485|89,?478,?485"):
+        with pytest.raises(DataError, match="max_pixels=89478485"):
             unit_test_stream(large, count=1)
         allowed = unit_test_stream(large, count=1, decode=partial(decode_image, max_pixels=10**9))
         assert len(allowed) == 17

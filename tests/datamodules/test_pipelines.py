@@ -182,12 +182,12 @@ def test_what_a_pipeline_raises_is_named():
     ("item", "message"),
     [
         ({"jpg": b""}, "dictionary with '__key__'"),
-        ({"__key__": "a"}, "has 0 images"),
-        ({"__key__": "a", "jpg": b"", "png": b""}, "has 2 images"),
+        ({"__key__": "a"}, "expected one image in 'a', got 0"),
+        ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in 'a', got 2"),
         ({"__key__": "a", "jpg": b"", "cls": "cat"}, "got 'cat'"),
-        ({"__key__": "a", "jpg": 3}, "the image of 'a' is a int"),
-        (b"...", "an item is a bytes"),
-        ((1, 2), "an item is a tuple"),
+        ({"__key__": "a", "jpg": 3}, "for 'a', got int"),
+        (b"...", "got bytes"),
+        ((1, 2), "got tuple"),
     ],
 )
 def test_items_that_are_no_samples_are_refused(item, message):

@@ -139,7 +139,7 @@ def other_name(stream):
     ("change", "message"),
     [
         (renamed_class, "its classes differ"),
-        (fewer, "its images differ"),
+        (fewer, "images differ"),
         (other_key, "its content differ"),
         (other_role, "its role differ"),
         (other_name, "'further' is not in this cache"),

@@ -98,7 +98,7 @@ def changed_weight():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"module": changed_weight}, "recorded otherwise, with .*: the state of the weights differs"),
+        ({"module": changed_weight}, "recorded with another network, .*: the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, and float16 is asked for"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, and bf16-mixed is asked for"),
         ({"decode_on_device": True}, "with decoder workers, and cpu is asked for"),
@@ -116,7 +116,7 @@ def test_what_belongs_to_another_recording_is_refused_and_nothing_is_touched(tmp
 
 def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_anew_where_not(whole, tmp_path):
     few = make_streams(num_ood=20)
-    with pytest.raises(FingerprintError, match="stream 'far' was recorded from other data, its images differ"):
+    with pytest.raises(FingerprintError, match="stream 'far' was recorded from other data: images differ"):
         record(whole, few)
     record(tmp_path, kill_at=49)
     record(tmp_path, few)

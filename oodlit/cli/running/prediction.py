@@ -178,7 +178,13 @@ def run_evaluation(asked: Evaluation, console: Console | None = None) -> Path | 
         module, data, about = read
         record |= about
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
-    options = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record, "resume": not asked.again}
+    options: dict[str, Any] = {
+        "out": out,
+        "trainer": trainer,
+        "seed": asked.seed,
+        "record": record,
+        "resume": not asked.again,
+    }
     try:
         return predict_and_print(module, data, asked.detectors, console=console, **options, **asked.options)
     except RunIsCompleteError:
