@@ -183,7 +183,7 @@ DAMAGE = {
         r"scores\.parquet: not readable as Parquet",
     ),
     "newer": (lambda f: edit(f, format=99), r"run\.json: expected format 1, got 99"),
-    "setting": (lambda f: edit(f, settings={"tpr": 95}), r"run\.json: tpr=95.* at `\$\.settings`"),
+    "setting": (lambda f: edit(f, settings={"tpr": 95}), r"run\.json: .*tpr.* got 95.* at `\$\.settings`"),
     "role": (
         lambda f: edit(f, datasets=[{"name": "a", "role": "x", "class_names": [], "num_samples": None}]),
         r"run\.json: Invalid enum value 'x' - at `\$\.datasets\[0\]\.role`",

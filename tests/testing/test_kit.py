@@ -112,7 +112,7 @@ def test_inapplicable_detector_is_refused_with_the_reason():
         ("MSP", "expected a dotted path"),
         ("oodlit.detectors.Nowhere", "cannot be imported.*Nowhere"),
         ("no_such_module.Detector", "cannot be imported.*no_such_module"),
-        (f"{__name__}.NOT_CALLABLE", "is a int"),
+        (f"{__name__}.NOT_CALLABLE", "got int"),
         ("oodlit.detectors.DetectorBase.x", "cannot be imported"),
     ],
 )
@@ -136,7 +136,7 @@ def test_effort_is_set_and_put_back():
     with effort(examples=3):
         assert number_of_examples() == 3
     assert number_of_examples() == before
-    with pytest.raises(InvalidArgumentError, match="examples=0; at least 1"):
+    with pytest.raises(InvalidArgumentError, match="examples to be at least 1, got 0"):
         check_detector(MSP, examples=0)
 
 
