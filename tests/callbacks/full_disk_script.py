@@ -21,7 +21,7 @@ def contents(folder: Path) -> str:
             results = Results.load(folder)
         except DataError:
             return "nothing"
-    broke_off = any("broke off" in str(warning.message) for warning in caught)
+    broke_off = any("interrupted" in str(warning.message) for warning in caught)
     return f"{','.join(results.detectors)}{' and a run that broke off' if broke_off else ''}"
 
 

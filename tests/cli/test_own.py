@@ -206,7 +206,7 @@ def test_out_is_never_somebody_elses_folder(run: Any, tmp_path: Path, capsys: py
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("keep me")
     assert run() == 2
-    assert "holds 'thesis.txt', which was not written by oodlit" in capsys.readouterr().err
+    assert "contains 'thesis.txt', which oodlit did not write" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
@@ -219,7 +219,7 @@ def test_parts_of_results_without_a_record_are_not_replaced(
     (tmp_path / "out" / ".hidden").touch()
     assert run() == 2
     error = capsys.readouterr().err
-    assert f"holds {name} but no run.json" in error
+    assert f"contains {name} but no run.json" in error
     assert error.count("\n") == 1
     assert (tmp_path / "out" / name).read_text() == "keep me"
 
@@ -230,7 +230,7 @@ def test_earlier_results_are_replaced_and_that_is_said(
     assert run() == 0
     assert "are replaced" not in capsys.readouterr().out
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
-    assert "unless it is this one, they are replaced" in " ".join(capsys.readouterr().out.split())
+    assert "found results of an earlier run; they are replaced" in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
 
 
@@ -278,7 +278,7 @@ def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytes
     fitted = tmp_path / "fitted"
     (tmp_path / "out" / "fitted").rename(fitted)
     assert run(lambda config: config.pop("detectors")) == 2
-    assert "either detectors or --fitted is needed" in capsys.readouterr().err
+    assert "missing required option: --detectors or --fitted" in capsys.readouterr().err
     assert run(None, "--fitted", str(fitted)) == 2
     assert "not both" in capsys.readouterr().err
     capsys.readouterr()

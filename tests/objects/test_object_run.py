@@ -15,6 +15,7 @@ from oodlit.module import OODModule
 from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResults
 from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
+from oodlit.results.record_parts import AccelerationRecord
 from oodlit.runs.boxes.same_boxes import same_boxes
 from tests.objects.networks import fcos, hugging_face
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
@@ -183,7 +184,7 @@ def test_parts_that_do_not_fit_are_told(data, folder) -> None:
         make_trainer(detection).predict(make_module(min_confidence=0.3), data)
     with pytest.raises(InvalidArgumentError, match="fitted=FOLDER"):
         ObjectDetection()
-    with pytest.raises(InvalidArgumentError, match="min_confidence=1"):
+    with pytest.raises(InvalidArgumentError, match=r"min_confidence to be in \[0, 1\), got 1"):
         make_module(min_confidence=1)
 
 
@@ -288,16 +289,16 @@ def test_a_run_says_what_it_kept(data) -> None:
 
 
 def test_mixed_precision_is_compared_with_the_plain_network(folder, monkeypatch) -> None:
-    def record() -> dict:
+    def record() -> AccelerationRecord:
         detection = ObjectDetection([MSP(), Mahalanobis()], settings=SETTINGS)
         trainer = make_trainer(detection, precision="bf16-mixed")
         trainer.predict(make_module(), benchmark(folder, sets=["near_coco"]), return_predictions=False)
         return detection.results.run.acceleration
 
     found = record()
-    assert found["precision"] == "bf16-mixed"
-    assert 0 < found["deviation_of_logits"] < 0.1
-    assert set(found["deviation_of_scores"]) == {"msp", "mahalanobis"}
+    assert found.precision == "bf16-mixed"
+    assert 0 < found.deviation_of_logits < 0.1
+    assert set(found.deviation_of_scores) == {"msp", "mahalanobis"}
     monkeypatch.setattr("oodlit.runs.boxes.same_boxes.OVERLAP", 1.1)
     with pytest.raises(RequirementError, match=r"of \d+ boxes of the plain network, 0 are among"):
         record()
