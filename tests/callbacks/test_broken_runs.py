@@ -176,7 +176,7 @@ def test_processes_that_take_the_results_with_them_need_a_folder():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_thumbnails": -1}, "num_thumbnails=-1"),
+        ({"num_thumbnails": -1}, "num_thumbnails to be at least 0, got -1"),
         ({"fitted": "folder"}, r"give either detectors=\[...\] or fitted=FOLDER"),
     ],
 )

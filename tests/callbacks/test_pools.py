@@ -1,6 +1,5 @@
 """A pool in a run: the same levels from any order and any number of processes, kept on disk, refused when unlike."""
 
-import json
 import math
 import re
 from dataclasses import replace
@@ -104,10 +103,10 @@ def test_what_is_kept_and_named(results):
         ("energy", "score"),
     }
     described = results.run.pools["pool"]
-    assert (described["classes"], described["id_classes"]) == (23, 6)
-    assert described["test"] == len(kept)
-    assert described["test"] + described["estimation"] == results.run.counts["pool"] == len(samples())
-    assert described["split"] == "test share 0.4 by key"
+    assert (described.classes, described.id_classes) == (23, 6)
+    assert described.test == len(kept)
+    assert described.test + described.estimation == results.run.counts["pool"] == len(samples())
+    assert described.split == "test share 0.4 by key"
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
         f"pool 'pool': its classes have {estimation.min()} to {estimation.max()} estimation and {test.min()} to"
@@ -176,7 +175,7 @@ def test_saved_loaded_and_recomputed_without_the_network(results, tmp_path):
     loaded = Results.load(tmp_path)
     pd.testing.assert_frame_equal(loaded.table, results.table)
     pd.testing.assert_frame_equal(loaded.severities("pool"), results.severities("pool"))
-    assert json.loads((tmp_path / "run.json").read_text())["pools"] == results.run.pools
+    assert loaded.run.pools == results.run.pools
     other = loaded.recompute(tpr=0.9, confidence=0.8)
     assert other.value("auroc", dataset="pool", detector="msp", ood_class="s3") == results.value(
         "auroc", dataset="pool", detector="msp", ood_class="s3"
@@ -205,7 +204,7 @@ def test_results_without_a_pool_replace_those_with_one(results, tmp_path):
     assert not (tmp_path / "estimates.parquet").exists()
     results.save(tmp_path)
     (tmp_path / "estimates.parquet").unlink()
-    with pytest.raises(DataError, match=r"estimates\.parquet missing"):
+    with pytest.raises(DataError, match=r"missing estimates\.parquet"):
         Results.load(tmp_path)
 
 
@@ -296,7 +295,7 @@ def test_a_class_without_images_of_a_part(part):
     """Before the run where the source knows its keys; else at its end: no number, and the reason."""
     found = [s for s in samples() if s.group != 4 or part_of(s.key, 0.4) is not part]
     names = make_pool().class_names
-    message = f"1 of 23 classes have no {part} images, first 'class 4'; every class must have estimation and test"
+    message = f"1 of 23 classes have no {part} images, first 'class 4'; every class requires estimation and test"
     with pytest.raises(DataError, match=f"pool 'pool': {message}"):
         severity_pool(Stream("pool", Role.OOD, MemorySource(found), names), test_share=0.4)
     pool = severity_pool(Stream("pool", Role.OOD, Reader(found), names), test_share=0.4)

@@ -120,7 +120,7 @@ def test_a_run_says_what_it_keeps_and_goes_on(tmp_path, capsys, sent, code) -> N
         return
     assert main(list(map(str, arguments))) == 0
     assert "found an unfinished run" in capsys.readouterr().out
-    assert Results.load(tmp_path / "out").run["resumed"]
+    assert Results.load(tmp_path / "out").run.resumed
     assert not (tmp_path / "out" / "unfinished").exists()
 
 
