@@ -108,7 +108,7 @@ def render(
         several=several,
         runs=runs,
         of_all=[section for sections in kind.of_all for section in sections(results)],
-        thumbnails_css=Markup("\n".join(run["css"] for run in runs)),
+        thumbnails_css=Markup("\n".join(entry["css"] for entry in runs)),
     )
 
 

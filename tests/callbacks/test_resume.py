@@ -73,7 +73,7 @@ def check_same(results: Results, whole: Results, *, tolerance: float = 0.0) -> N
     pd.testing.assert_frame_equal(results.scores, whole.scores, rtol=tolerance, atol=tolerance)
     pd.testing.assert_frame_equal(results.table, whole.table, rtol=tolerance, atol=tolerance)
     for entry in ("datasets", "detectors", "settings", "counts", "fit_notes", "skipped"):
-        assert results.run[entry] == whole.run[entry], entry
+        assert getattr(results.run, entry) == getattr(whole.run, entry), entry
     assert results.run.data.train_images == whole.run.data.train_images
     assert results.run.backbone.one_shape == whole.run.backbone.one_shape
 
@@ -163,7 +163,7 @@ def test_a_finished_run_is_no_other_one_where_its_metrics_are_computed_otherwise
     for how in ({}, change):
         detection = OODDetection([MSP()], output_dir=tmp_path, resume=True, num_thumbnails=0, **how)
         make_trainer(detection).predict(make_module(), data, return_predictions=False)
-    assert {name: Results.load(tmp_path).run.settings[name] for name in change} == change
+    assert {name: getattr(Results.load(tmp_path).run.settings, name) for name in change} == change
     detection = OODDetection([MSP()], output_dir=tmp_path, resume=True, num_thumbnails=0, **change)
     with pytest.raises(RunIsCompleteError):
         make_trainer(detection).predict(make_module(), data, return_predictions=False)

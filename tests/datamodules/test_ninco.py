@@ -137,7 +137,7 @@ def test_every_file_name_comes_back_once_with_its_class(shards, name):
 @pytest.mark.parametrize("name", SETS)
 def test_it_verifies(shards, name):
     (report,) = verify_set(shards[name])
-    assert report.problems == ()
+    assert report.problems == []
     assert report.num_samples == describe(name).expected_count
 
 

@@ -207,7 +207,7 @@ def test_each_run_has_a_page_of_its_own_beside_the_comparison(runs: dict[str, Re
     ]
     assert {link for link in links if not link.startswith("#")} == set(written) - {"all.html"}
     assert (tmp_path / "pages" / "all-two_run.html").read_text().count("<h1>model_01</h1>") == 1
-    with pytest.raises(UsageError, match="is named twice"):
+    with pytest.raises(UsageError, match="is repeated"):
         report([folders[0], folders[0]])
 
 
@@ -228,7 +228,7 @@ def test_a_comparison_without_a_name_leaves_the_folders_of_the_runs_alone(
     assert new == [f"comparison/report{name}.html" for name in ("-one", "-two", "")]
     assert before.items() <= after.items()
     runs["model_00"].save(tmp_path / "comparison")
-    with pytest.raises(UsageError, match="comparison: it holds the results of a run; name another file by --out"):
+    with pytest.raises(UsageError, match="comparison: contains the results of a run; choose another file with --out"):
         report(folders)
 
 

@@ -106,5 +106,5 @@ def test_other_curves_are_refused(levels: list[float]) -> None:
 def test_unknown_confidence_function_is_named() -> None:
     with pytest.raises(UnknownNameError, match=r"softmx.*softmax"):
         cood.rank_curve([0.5] * 11, "softmx")
-    with pytest.raises(InvalidArgumentError, match=r"numbers in 0\.\.1"):
+    with pytest.raises(InvalidArgumentError, match=r"shares in 0\.\.1"):
         cood.quantile_curves("softmax", [1.5])
