@@ -166,8 +166,8 @@ class TrainerRecord(msgspec.Struct, frozen=True):
 class PixelDeviation(msgspec.Struct, frozen=True):
     """How far pixels that a device decoded are from those of the CPU, of 255."""
 
-    largest: float | None
-    mean: float | None
+    largest: float | None = None
+    mean: float | None = None
 
 
 class AccelerationRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -12,6 +12,7 @@ from oodlit import OODModule
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.detectors import MSP, Energy, Mahalanobis
 from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.results.record_parts import AccelerationRecord
 from oodlit.runs.verification import MOST_OF_LOGITS, Verification, relative_deviation
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import make_module, make_streams, run
@@ -39,7 +40,7 @@ def compiled_by_nobody(monkeypatch):
 
 
 def test_a_plain_run_is_not_compared():
-    assert "acceleration" not in run([MSP()], streams=make_streams(with_train=False)).results.run
+    assert run([MSP()], streams=make_streams(with_train=False)).results.run.acceleration == AccelerationRecord()
 
 
 def test_channels_last_is_compared_and_recorded_and_gone_afterwards():
@@ -87,9 +88,9 @@ def test_a_compiler_that_is_wrong_is_refused_before_anything_counts(monkeypatch)
 
 def test_half_precision_is_compared_with_float32():
     record = run([Energy()], streams=make_streams(with_train=False), trainer={"precision": "bf16-mixed"}).results.run
-    found = record["acceleration"]
-    assert found["precision"] == "bf16-mixed"
-    assert 0 < found["deviation_of_logits"] <= MOST_OF_LOGITS[True]
+    found = record.acceleration
+    assert found.precision == "bf16-mixed"
+    assert 0 < found.deviation_of_logits <= MOST_OF_LOGITS[True]
 
 
 def test_scores_that_deviate_name_the_detector(monkeypatch):
@@ -99,7 +100,7 @@ def test_scores_that_deviate_name_the_detector(monkeypatch):
 
 
 def test_unknown_modes_are_refused():
-    with pytest.raises(InvalidArgumentError, match="compile='fast'; True, False or one of default, reduce-overhead"):
+    with pytest.raises(InvalidArgumentError, match="compile to be True, False or one of default, reduce-overhead"):
         module(compile="fast")
 
 
@@ -176,7 +177,7 @@ def test_without_a_compiler_there_is_one_clear_line(monkeypatch):
 
     monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=backend))
     fast = module(compile=True)
-    with pytest.raises(RequirementError, match=r"tiny with compile=default fails, .* compiler found; leave the"):
+    with pytest.raises(RequirementError, match=r"tiny fails with compile=default .* compiler found; omit the"):
         run([MSP()], module=fast, streams=make_streams(with_train=False))
     assert fast.network._compiled_call_impl is None
     torch.compiler.reset()

@@ -249,7 +249,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("")
     assert main([*words[:-1], f"--out={tmp_path / 'other'}"]) == 2
-    assert "which was not written by oodlit" in capsys.readouterr().err
+    assert "which oodlit did not write" in capsys.readouterr().err
     assert main([*words[:-4], f"--out={out}"]) == 2
     assert "--detectors or --scores is needed" in capsys.readouterr().err
 
@@ -258,7 +258,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     ("text", "message"),
     [
         ("a.json,b.json", "'a.json' has no name"),
-        ("near=a.json,near=b.json", "a split is named twice"),
+        ("near=a.json,near=b.json", "repeats the name of a split"),
         ("near=a.json,=b.json", "'=b.json' has no name"),
     ],
 )
@@ -268,7 +268,7 @@ def test_names_of_splits(text: str, message: str) -> None:
     assert split_files("far.parquet", "--predictions", like={"near": Path("near.json")}) == {
         "near": Path("far.parquet")
     }
-    with pytest.raises(InvalidArgumentError, match="splits are far, but --annotations has near"):
+    with pytest.raises(InvalidArgumentError, match=r"expected the splits of --annotations \(near\), got far"):
         split_files("far=b.parquet", "--predictions", like={"near": Path("near.json")})
 
 
