@@ -251,7 +251,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     assert main([*words[:-1], f"--out={tmp_path / 'other'}"]) == 2
     assert "which oodlit did not write" in capsys.readouterr().err
     assert main([*words[:-4], f"--out={out}"]) == 2
-    assert "--detectors or --scores is needed" in capsys.readouterr().err
+    assert "missing required option: --detectors" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
