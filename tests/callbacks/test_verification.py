@@ -2,6 +2,7 @@
 
 import math
 
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -205,9 +206,12 @@ def test_the_record_has_the_largest_deviations_of_all_processes(monkeypatch):
     verification._note("deviation_of_logits", 0.03)
     verification._note("deviation_of_scores", 0.05, of="msp")
     verification.join(None)
-    assert verification.record == {
-        "decode_on_device": True,
-        "deviation_of_logits": 0.03,
-        "deviation_of_scores": {"msp": 0.1},
-        "deviation_of_pixels": {"mean": 2},
-    }
+    assert verification.record == msgspec.convert(
+        {
+            "decode_on_device": True,
+            "deviation_of_logits": 0.03,
+            "deviation_of_scores": {"msp": 0.1},
+            "deviation_of_pixels": {"mean": 2},
+        },
+        AccelerationRecord,
+    )
