@@ -21,7 +21,7 @@ import torch
 
 from oodlit.metrics import auroc
 from oodlit.metrics.severity.level_intervals import level_intervals
-from oodlit.metrics.severity.severity_curves import levels as severity_levels
+from oodlit.metrics.severity.severity_curves import severity_levels
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.files.class_sums import ClassSums, estimates
 from oodlit.roles import Role

@@ -1,4 +1,4 @@
-"""OODModule: any classifier as a LightningModule that gives logits, features and identity of every image."""
+"""Wrap any classifier as a LightningModule that returns the logits and features of every image."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -28,30 +28,32 @@ __all__ = ["FEATURE_MAP", "OODModule"]
 class OODModule(pl.LightningModule):
     """Wrap a classifier for `trainer.predict`.
 
-    The features are the input of its final linear layer, taken by a hook in the one forward pass. On the first batch it
-    is verified that head(features) equals the model's own logits; where it does not, detectors that need the head are
-    refused with the reason while the others run. A backbone without classifier gives features alone.
+    A hook reads the features, which are the input of the final linear layer, during the single forward pass. The first
+    batch verifies that head(features) equals the network's logits. If not, detectors that need the head are refused
+    with the reason, and the others run. A backbone without a classifier returns features only.
 
     Args:
-        backbone: A timm name, also with "hf-hub:" in front; the dotted path of a class or function that gives a
-            network; or any nn.Module that maps images to logits.
-        head: Name of the final linear layer, such as "fc"; found by itself for timm networks and where it is the last.
-        transform: From a PIL image to a tensor; timm's own test transform by default.
-        weights: A local checkpoint file; or, for a timm name, "hub" (default) or None for random weights. A network
-            keeps its own weights unless a file is given.
-        name: How results call the backbone; the timm name or the class by default.
-        output: Which part of what the network returns are its logits: a position in a tuple, a key, or the name of an
+        backbone: A timm name, optionally with the prefix "hf-hub:"; the dotted path of a class or function that returns
+            a network; or any nn.Module that maps images to logits.
+        head: Name of the final linear layer, such as "fc"; detected automatically for timm networks and if it is the
+            last layer.
+        transform: From a PIL image to a tensor; None (default) = timm's test transform of the network.
+        weights: A local checkpoint file; or, for a timm name, "hub" (default) or None for random weights. An nn.Module
+            keeps its weights unless a file is passed.
+        name: Name of the backbone in results; None (default) = the timm name or the class name.
+        output: The part of the return value that contains the logits: a position in a tuple, a key, or the name of an
             attribute. None (default) = the network returns its logits.
-        features_only: True: the network has no classifier, and what it returns are features. None (default) sees that
-            where timm or an Identity in place of the classifier tells.
-        channel_axis: By name of a hidden layer, the axis of its channels; only needed where an error asks for it.
-        channels_last: True: during a run, images lie in memory with their channels together, which convolutions in 16
-            bits are faster with. Verified against the plain network.
-        compile: True or a mode of `torch.compile`: the network is compiled during a run. Verified likewise.
+        features_only: True = the network has no classifier and returns features. None (default) = detected
+            automatically from timm's settings or an Identity in place of the classifier.
+        channel_axis: Axis of the channels by name of a hidden layer; only required if an error asks for it.
+        channels_last: Whether images are in channels-last memory format during a run, which speeds up 16-bit
+            convolutions. Verified against the plain network.
+        compile: True or a mode of `torch.compile` to compile the network during a run. Verified against the plain
+            network.
 
     Raises:
-        UnknownNameError: There is no such model; names the nearest.
-        InvalidArgumentError: The head cannot be found, or the weights cannot be loaded or are not there (meta device).
+        UnknownNameError: The model does not exist; the message lists the nearest names.
+        InvalidArgumentError: The head cannot be found, or the weights cannot be loaded or are on the meta device.
 
     Example:
         >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -80,14 +82,17 @@ class OODModule(pl.LightningModule):
         super().__init__()
         warn_of_two()
         if not isinstance(backbone, str | nn.Module):
-            raise InvalidArgumentError(f"OODModule: backbone is a {_no_network(backbone)}")
+            hint = "; pass its module()" if type(backbone).__name__ == "ExportedProgram" else ""
+            raise InvalidArgumentError(
+                f"OODModule: expected a timm name or an nn.Module, got a {type(backbone).__name__}{hint}"
+            )
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
         self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
-                f"{self.name}: {len(empty)} parameters lie on the meta device and have no values, first {empty[0]!r};"
+                f"{self.name}: {len(empty)} parameters are on the meta device and have no values (first: {empty[0]!r});"
                 " load the weights first"
             )
         self.transform = default_transform(self.network) if transform is None else transform
@@ -102,8 +107,7 @@ class OODModule(pl.LightningModule):
             "features_only": features_only,
             "channel_axis": None if channel_axis is None else dict(channel_axis),
         }
-        """How it was made, as plain values; a network that was given stands for itself, as None. None in place of all
-        where outputs were recorded and there is no network."""
+        """The constructor arguments as plain values, with None for an nn.Module; None for recorded outputs."""
         self.acceleration = Acceleration(self.network, self._reader, channels_last=channels_last, compile=compile)
         self._weights_hash = WeightsHash(self.network)
         self._examined = False
@@ -111,12 +115,12 @@ class OODModule(pl.LightningModule):
 
     @property
     def head_layers(self) -> tuple[str, ...]:
-        """Names of the final linear layers; their logits are averaged where there are several."""
+        """Names of the final linear layers; if there are several, their logits are averaged."""
         return self._reader.heads.layers
 
     @property
     def head_problem(self) -> str:
-        """Why the logits do not follow from the features; empty if they do, or before the first batch."""
+        """Why the logits are not a linear function of the features; empty if they are, or before the first batch."""
         return self._reader.heads.problem or ""
 
     @property
@@ -124,23 +128,23 @@ class OODModule(pl.LightningModule):
         """The linear head.
 
         Raises:
-            RequirementError: The logits of the model do not follow from the features; says why.
+            RequirementError: The logits are not a linear function of the features; the message states why.
         """
         if self.head_problem:
             raise RequirementError(f"{self.name}: {self.head_problem}")
         return self._reader.heads.head
 
     def head_or_none(self) -> Head | None:
-        """The linear head; None if there is no usable one."""
+        """Return the linear head; None if there is no usable one."""
         return None if self.head_problem else self.head
 
     @property
     def fingerprint(self) -> str:
-        """What fitted detectors belong to: weights, head and transform, see `oodlit.base.fingerprint`."""
+        """Text that identifies weights, head and transform, see `oodlit.base.fingerprint`; saved with every fit."""
         return self.fingerprint_with(self.transform)
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """The fingerprint with another transform, such as that of the data."""
+        """Return the fingerprint with another transform, such as the one of the data."""
         described, pictures, batch = examine(transform, self.name)
         network = self._sketch(batch) or self._sketch(self._example)
         return join(
@@ -152,7 +156,7 @@ class OODModule(pl.LightningModule):
         )
 
     def _sketch(self, images: Tensor | None) -> str:
-        """What the network makes of fixed images, as a sketch; empty where it cannot take them."""
+        """Return a sketch of the network's outputs on fixed images; empty if it does not accept them."""
         if images is None:
             return ""
         device, dtype = place_of(self.network)
@@ -160,7 +164,7 @@ class OODModule(pl.LightningModule):
         try:
             with self._eval_mode(), torch.no_grad():
                 made = self._reader.read(inputs)
-        except Exception:  # networks fail with anything; the probe of a run says it
+        except Exception:  # networks raise any error; `probe` reports it
             return ""
         return sketch(*(v.to(dtype) for v in (made.logits, made.features) if v is not None))
 
@@ -176,15 +180,15 @@ class OODModule(pl.LightningModule):
                 self.network.train()
 
     def on_predict_start(self) -> None:
-        """Switch on what makes the network faster."""
+        """Apply `channels_last` and `compile`."""
         self.acceleration.start()
 
     def on_predict_end(self) -> None:
-        """Leave the network as it was."""
+        """Undo `channels_last` and `compile`."""
         self.acceleration.stop()
 
     def exact_outputs(self, batch: Any) -> Outputs:
-        """Logits and features of a batch from the plain network: not compiled, in the precision of its weights.
+        """Return logits and features of a batch from the plain network: not compiled, in the precision of its weights.
 
         Args:
             batch: See `predict_step`; already on the device.
@@ -197,70 +201,77 @@ class OODModule(pl.LightningModule):
 
     @property
     def std(self) -> Tensor:
-        """Normalisation standard deviation of the transform in use, shape (channels,)."""
+        """Standard deviation that the transform in use divides by, shape (channels,)."""
         return normalization_std(self._plan.transform).to(self.device)
 
     @property
     def _plan(self) -> RunPlan:
-        """The choices of the run that is going on; outside of one, the module's own transform and nothing extra."""
+        """The plan of the current run; outside a run, the module's transform without extra outputs."""
         return plan_of(self) or RunPlan(self.transform)
 
     def logits(self, images: Tensor) -> Tensor:
-        """One more forward pass: logits (batch, classes), in float32 at least."""
+        """Return logits (batch, classes) from an extra forward pass, in float32 or float64."""
         return self._reader.logits(images)
 
     def features(self, images: Tensor) -> Tensor:
-        """One more forward pass: features (batch, features), in float32 at least.
+        """Return features (batch, features) from an extra forward pass, in float32 or float64.
 
         Raises:
-            RequirementError: They cannot be read; says why.
+            RequirementError: The features cannot be read; the message states why.
         """
         return self._reader.features(images)
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
-        """Logits (batch, classes) from the last block's map (batch, channels, ...) of a timm network."""
+        """Return logits (batch, classes) from the last feature map (batch, channels, ...) of a timm network."""
         return self._reader.logits_from_map(feature_map)
 
     def forward(self, images: Tensor) -> Outputs:
-        """Logits and features of a batch of transformed images, in one forward pass."""
+        """Return logits and features of a batch of transformed images, from one forward pass."""
         return replace(self._reader.read(images), backbone=self._backbone())
 
     def _backbone(self) -> str:
-        """Fingerprint of weights and head, for outputs that leave this module; a run checks its own beforehand."""
+        """Return the fingerprint of weights and head; empty during a run, which checks it in advance."""
         if plan_of(self) is not None:
             return ""
         return join(weights=self._weights_hash(), head=self._reader.head_hash)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Refuse weights that come after the backbone was examined, as with `trainer.predict(ckpt_path=...)`."""
+        """Refuse weights that are loaded after `probe`, as by `trainer.predict(ckpt_path=...)`.
+
+        Raises:
+            InvalidArgumentError: The detectors were already checked against the network.
+        """
         if self._examined:
             raise InvalidArgumentError(
-                f"{self.name}: Lightning loads ckpt_path after the detectors were checked against the network; load the"
-                " weights first - OODModule(network, weights=FILE), or OODModule.load_from_checkpoint - and leave"
-                " ckpt_path out"
+                f"{self.name}: Lightning loads ckpt_path after the detectors were checked against the network; omit"
+                " ckpt_path and load the weights first with OODModule(network, weights=FILE) or"
+                " OODModule.load_from_checkpoint"
             )
 
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Outputs:
-        """Outputs of one batch, with labels, groups and keys where the data gives them.
+        """Return the outputs of one batch, with labels, groups and keys if the data has them.
 
         Args:
-            batch: A mapping with `image`, and optionally `label`, `group`, `key`; or a pair (image, label).
-            batch_idx: Position of the batch; never used as identity.
-            dataloader_idx: Position of the stream.
+            batch: A mapping with `image`, and optionally `label`, `group`, `key`; a pair (image, label); or a tensor.
+            batch_idx: Position of the batch; ignored.
+            dataloader_idx: Position of the stream; ignored.
+
+        Raises:
+            InvalidArgumentError: The batch has another type.
         """
         with self.acceleration.explain_failure(self.name, partial(self.exact_outputs, batch)):
             made = self.outputs(batch, self._plan)
         return replace(made, backbone=self._backbone())
 
     def outputs(self, batch: Any, plan: RunPlan) -> Outputs:
-        """Outputs of one batch, with what a plan asks for beside logits and features.
+        """Return the outputs of one batch, with the extra outputs and hidden layers of a plan.
 
         Args:
             batch: See `predict_step`.
-            plan: Which further outputs and hidden layers.
+            plan: The extra outputs and hidden layers to return.
         """
         fields = _fields(batch)
-        if fields["image"].shape[0] == 0:  # every sample of the batch was skipped
+        if fields["image"].shape[0] == 0:  # all samples of the batch were skipped
             return self._reader.empty(self.device)
         made = self._reader.read(fields["image"], plan.hidden_layers)
         return Outputs(
@@ -283,16 +294,17 @@ class OODModule(pl.LightningModule):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the backbone from one forward pass over a few images, before a run.
+        """Return facts about the backbone from one forward pass over a few images, before a run.
 
         Args:
             images: A few transformed images, shape (batch, channels, height, width).
             num_train: Number of training images of the run.
-            layers: Hidden layers that detectors ask for; a pass over the images for each.
-            precision: Lightning's precision of the run, `trainer.precision_plugin`; images are converted as there.
+            layers: Hidden layers that detectors read; each requires an extra forward pass.
+            precision: Precision of the run, `trainer.precision_plugin`; images are converted in the same way.
 
         Raises:
-            InvalidArgumentError: The network cannot take these images, or gives no logits, probabilities or NaN.
+            InvalidArgumentError: The network does not accept these images, or does not return logits: it returns
+                something else, probabilities or NaN.
         """
         device, dtype = place_of(self.network)
         inputs, context = _as_in_run(images.to(device), dtype, precision)
@@ -330,16 +342,16 @@ class OODModule(pl.LightningModule):
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
             dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
-            way_out = f"; for weights in {dtype}, give the Trainer their precision" if _is_cut(dtype) else ""
+            way_out = f"; for weights in {dtype}, give the Trainer their precision" if dtype.itemsize < 4 else ""
             raise InvalidArgumentError(
                 f"{self.name}: the network cannot take a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
                 f" (its weights are {dtype}): {reason};"
-                " the transform must give one float tensor (channels, height, width) per image, as the network needs it"
+                " the transform must return one float tensor (channels, height, width) per image, as the network needs"
                 f"{way_out}"
             ) from error
 
     def _probe_layers(self, images: Tensor, layers: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
-        """Channels of every layer that can be read, and for the others why they cannot."""
+        """Return the number of channels of every readable layer, and the reason for every other layer."""
         channels, problems = {}, {}
         for layer in layers:
             try:
@@ -361,14 +373,9 @@ def _fields(batch: Any) -> Mapping[str, Any]:
     if isinstance(batch, Tensor):
         return {"image": batch}
     raise InvalidArgumentError(
-        f"OODModule: a batch is a {type(batch).__name__}; a mapping with 'image' (and 'label', 'group', 'key'),"
-        " a pair (image, label) or a tensor is needed"
+        "OODModule: expected a batch to be a mapping with 'image' (and 'label', 'group', 'key'), a pair (image, label)"
+        f" or a tensor, got {type(batch).__name__}"
     )
-
-
-def _no_network(given: object) -> str:
-    kind = type(given).__name__
-    return f"{kind}; " + ("give its module()" if kind == "ExportedProgram" else "a timm name or an nn.Module is needed")
 
 
 def _as_tensor(values: Any, device: torch.device) -> Tensor | None:
@@ -378,17 +385,14 @@ def _as_tensor(values: Any, device: torch.device) -> Tensor | None:
 def _as_in_run(
     images: Tensor, dtype: torch.dtype, precision: pl.plugins.Precision | None
 ) -> tuple[Tensor, AbstractContextManager[Any]]:
-    """Images as the run's precision gives them to a network with weights of `dtype`, and the context of its passes.
+    """Convert images as the precision of the run does for weights of `dtype`; return them with the context of a pass.
 
-    Precisions such as "bf16-true" convert the weights only after the probe; the images then follow the weights.
+    Precisions such as "bf16-true" convert the weights only after the probe; the images then have the dtype of the
+    weights.
     """
     if precision is None:
         return images, nullcontext()
     converted: Tensor = precision.convert_input(images)
-    if converted.dtype == dtype != torch.float32 or _is_cut(dtype):
+    if converted.dtype == dtype != torch.float32 or dtype.itemsize < 4:
         return converted, precision.forward_context()
     return images.to(dtype) if converted.dtype != images.dtype else images, nullcontext()
-
-
-def _is_cut(dtype: torch.dtype) -> bool:
-    return dtype.itemsize < 4

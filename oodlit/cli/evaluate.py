@@ -98,14 +98,14 @@ def evaluate(
     _check(given)
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import check
-    from oodlit.cli.running.prediction import Evaluation, check_limits, run_evaluation
+    from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
     from oodlit.results import Results
     from oodlit.results.limits import Limit
 
     if features is not None:
         backbone, data, detectors = _recorded(features, detectors, fitted)
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
-    asked = Evaluation(
+    asked = EvaluationOptions(
         *(backbone, data, detectors, out),
         trainer=_trainer(given),
         options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")},

@@ -1,4 +1,4 @@
-"""A detector in a service: images in, decisions out, with the network, the transform and the threshold of a run."""
+"""Deploy a detector: images in, decisions out, with the network, transform and threshold of a run."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""The gate: which images a classifier should answer for, and which it should refuse."""
+"""The gate: accept or refuse an image before a classifier answers."""
 
 import math
 import os
@@ -15,12 +15,12 @@ from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.errors import NonFiniteScoreError
-from oodlit.gate.backbone import load_module, lock_of, precision_context
-from oodlit.gate.export import export_program
-from oodlit.gate.folder import load_gate, load_run, save_gate
+from oodlit.gate.gate_folder import load_gate, load_run, save_gate
+from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
-from oodlit.gate.record import GateRecord
+from oodlit.gate.program import export_program
+from oodlit.gate.rebuilding import load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
@@ -30,16 +30,15 @@ from oodlit.outputs import Outputs
 class Gate:
     """One detector of a run with its network, transform and threshold: images in, verdicts out.
 
-    Made by `Gate.load`. Calls from several threads are allowed, also of several gates around one network: pictures are
-    decoded side by side, and they take turns with the network. The network is used as it is given, in eval mode, and
-    nothing else may run it meanwhile. An image gets the same decision alone and among others, and the same score up to
-    rounding.
+    Create one with `Gate.load`. Several threads may call one gate, or several gates on one network: they decode in
+    parallel and take turns with the network. The gate does not copy the network; nothing else may run it during a call.
+    The decision about an image does not depend on the other images of the call, and its score only up to rounding.
 
     Args:
-        module: The network with its transform.
-        detector: Fitted on it.
-        record: What else is known.
-        device: Where it computes, such as "cuda:0"; None (default) = where the network is.
+        module: The network with its transform, in eval mode.
+        detector: A detector that was fitted on it.
+        record: Threshold, class names and description of the network.
+        device: Device to compute on, such as "cuda:0"; None (default) = the device of the network.
 
     Example:
         >>> gate = Gate.load("oodlit-demo", detector="mahalanobis", model=network)  # doctest: +SKIP
@@ -50,7 +49,7 @@ class Gate:
     def __init__(
         self, module: OODModule, detector: Detector, record: GateRecord, *, device: str | torch.device | None = None
     ) -> None:
-        # Lightning knows the device of a module that it has moved itself.
+        # Lightning only knows the device of modules that it has moved itself.
         self.module = module.to(place_of(module.network)[0] if device is None else device)
         self.detector, self.record = detector, record
         place_large({detector.key(): detector}, self.module.device)
@@ -76,27 +75,28 @@ class Gate:
         dataset: str | None = None,
         device: str | torch.device | None = None,
     ) -> "Gate":
-        """A gate from the folder of a run, or from one that `save` wrote.
+        """Load a gate from the folder of a run, or from a folder that `save` wrote.
 
-        A network that the run was given by name, or by a configuration, is made again; others are given here. Load
-        folders that you trust: what they name is imported and called.
+        A network that the run received by name or by a configuration is rebuilt; any other must be passed. Only load
+        folders that you trust: the classes and functions that they name are imported and called.
 
         Args:
             directory: The folder.
-            detector: Name of the detector; None where there is one only.
-            model: The network, as nn.Module or OODModule, or the dotted path of what makes it. Its weights must be
-                those of the run; a saved gate has its own.
-            transform: From an RGB image to a tensor, as in the run; only where the record does not say how it is made.
-            tpr: Share of ID images that is accepted at least. None: that of the run.
-            fpr: In place of `tpr`: share of the images of `dataset` that is accepted at most.
-            dataset: An OOD set or unit tests of the run, for `fpr`.
-            device: Where the gate computes; None (default) = where the network is.
+            detector: Name of the detector; None (default) = the only one.
+            model: The network, as nn.Module or OODModule, or the dotted path of a class or function that builds it. Its
+                weights must be those of the run; those of a saved gate are loaded into a copy of it.
+            transform: From an RGB image to a tensor, as in the run; only required if the record does not describe it.
+            tpr: Minimum fraction of accepted ID images, in (0, 1]; None (default) = the one of the run.
+            fpr: Maximum fraction of accepted images of `dataset`, in [0, 1); replaces `tpr`.
+            dataset: Name of an OOD set or of unit tests of the run, for `fpr`.
+            device: Device to compute on; None (default) = the device of the network.
 
         Raises:
-            FingerprintError: Weights, head or transform are not those that the detector was fitted with.
-            InvalidArgumentError: Something has to be given; a share is out of range; a saved gate has its threshold.
-            UnknownNameError: There is no such detector or data set.
-            DataError: The folder holds no run and no gate.
+            FingerprintError: Weights, head or transform differ from those that the detector was fitted with.
+            InvalidArgumentError: A required argument is missing; a fraction is out of range; or a saved gate, which has
+                its threshold, is loaded with `tpr`, `fpr` or `dataset`.
+            UnknownNameError: The detector or data set does not exist.
+            DataError: The folder contains neither a run nor a gate.
         """
         folder = Path(directory)
         weights, loaded, record = load_gate(folder, detector, asked=(tpr, fpr, dataset)) or load_run(
@@ -109,18 +109,18 @@ class Gate:
     def __call__(
         self, images: ImageLike | Sequence[ImageLike] | Tensor | Any, *, keys: Sequence[str] | None = None
     ) -> list[Verdict]:
-        """One verdict for each image, in their order.
+        """Return one verdict per image, in the order of the images.
 
         Args:
-            images: Pictures (PIL), bytes of image files, or tensors as the transform gives them, shape
-                (channels, height, width): one, a list, or a tensor (batch, channels, height, width).
-            keys: Identities of the images. Only MC-dropout reads them: its masks follow from the key, in a run
-                `dataset/key`, and from the pixels where there is none.
+            images: PIL images, bytes of image files, or transformed tensors of shape (channels, height, width): one, a
+                list, or a tensor (batch, channels, height, width).
+            keys: One key per image. Only MC-dropout reads them: its masks depend on the key (`dataset/key` in a run),
+                or on the pixels if there are no keys.
 
         Raises:
-            InvalidArgumentError: An image is of another kind, or has NaN or infinite values.
+            InvalidArgumentError: An image has another type or shape, or contains NaN or infinite values.
             DataError: An image cannot be read.
-            NonFiniteScoreError: A score is NaN: nothing can be decided.
+            NonFiniteScoreError: A score is NaN, so there is no decision.
         """
         verdicts: list[Verdict] = []
         shape = self.record.backbone.input_shape
@@ -131,8 +131,8 @@ class Gate:
                 scores = self.detector.score(outputs).cpu().tolist()
             if undecided := [len(verdicts) + place for place, score in enumerate(scores) if math.isnan(score)]:
                 raise NonFiniteScoreError(
-                    f"Gate: {self.record.detector} gives NaN for image {', '.join(map(str, undecided[:5]))};"
-                    " nothing can be decided - look at the image and at what the network makes of it"
+                    f"Gate: {self.record.detector} returned NaN for image {', '.join(map(str, undecided[:5]))}; check"
+                    " the image and the outputs of the network"
                 )
             verdicts += map(self._verdict, scores, _classes(outputs))
         return verdicts
@@ -148,41 +148,43 @@ class Gate:
         return Verdict(score >= self.threshold.cut, score, self.threshold.value, index, name, probability)
 
     def monitor(self, *, confidence: float | None = None) -> Monitor:
-        """The gate as a `Monitor`, which counts refusals and warns when they leave what the ID set predicts."""
+        """Return a `Monitor`, which counts refusals and warns when their rate differs from that of the ID set."""
         return Monitor(self, confidence=confidence)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write all that `load` needs to a new folder: weights, detector, threshold, classes; no image of the run.
+        """Write everything that `load` requires to a new folder: weights, detector, threshold and class names.
+
+        The folder contains no images of the run.
 
         Raises:
-            InvalidArgumentError: The folder is not empty, or the network has weights that are no plain tensors.
+            InvalidArgumentError: The folder is not empty, or a weight of the network is not a plain tensor.
         """
         origin = FitOrigin(self.record.backbone.fingerprint)
         save_gate(Path(directory), self.record, self.module.network, self.detector, origin)
 
     def export(self, file: str | os.PathLike[str]) -> None:
-        """Write the gate as one program of `torch.export`, which runs without oodlit.
+        """Write the gate as one `torch.export` program, which runs without oodlit.
 
-        It takes transformed images (batch, channels, height, width), of any number, and gives `accepted`, `score`,
-        `class_index` and `probability`, shape (batch,) each.
+        It accepts transformed images (batch, channels, height, width) in batches of any size, and returns `accepted`,
+        `score`, `class_index` and `probability`, each of shape (batch,).
 
         Args:
-            file: A name that ends in .pt2, or in .onnx for a program of ONNX. Its folder is made if need be.
+            file: A file name that ends in .pt2, or in .onnx for ONNX. Missing folders are created.
 
         Raises:
-            InvalidArgumentError: The name ends in neither.
-            MissingExtraError: The file ends in .onnx, and the packages of the extra "onnx" are not installed.
-            RequirementError: The detector reads more than logits and features, or something cannot be exported.
+            InvalidArgumentError: The name has another ending.
+            MissingExtraError: The name ends in .onnx, and the packages of the extra "onnx" are not installed.
+            RequirementError: The detector reads more than logits and features, or the gate cannot be exported.
         """
         export_program(self.module, self.detector, self.threshold, self.record, Path(file))
 
     def __repr__(self) -> str:
-        """Detector, network and threshold."""
+        """Return detector, network and threshold in one line."""
         return f"Gate({self.detector!r} on {self.module.name}, {self.threshold})"
 
 
 def _classes(outputs: Outputs) -> list[tuple[int | None, float]]:
-    """Index and probability of the predicted class, for each image."""
+    """Return index and probability of the predicted class for each image."""
     if outputs.logits is None:
         return [(None, math.nan)] * len(outputs)
     return list(zip(outputs.predictions.tolist(), outputs.max_probabilities.tolist(), strict=True))

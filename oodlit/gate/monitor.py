@@ -1,4 +1,4 @@
-"""How many images a gate refuses, and whether they are more or fewer than among images like those of the ID set."""
+"""Monitor whether a gate refuses more or fewer images than the ID set predicts."""
 
 import math
 import threading
@@ -15,25 +15,25 @@ from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_interv
 
 
 class RefusalWarning(UserWarning):
-    """A gate refuses a share of images that the ID set does not predict."""
+    """The fraction of refused images differs from the one that the ID set predicts."""
 
 
 @runtime_checkable
 class Decides(Protocol):
-    """What a monitor asks: a gate."""
+    """Anything that decides like a `Gate`."""
 
     threshold: Threshold
 
     def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
-        """One verdict for each image."""
+        """Return one verdict per image."""
 
 
 def running_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    r"""Interval for a share k/n that holds at all times: one may look after every image, and stop when one likes.
+    r"""Return an interval for a fraction k/n that is valid at all times, so that it may be checked after every image.
 
-    All p with :math:`p^k (1-p)^{n-k} > \alpha\, B(1+k, 1+n-k)`: the likelihood of p is not below alpha times its mean
-    over all p in [0, 1]. The chance that this interval ever misses the true share is at most alpha = 1 - confidence. A
-    Wilson interval that is looked at again and again misses it sooner or later.
+    It contains all p with :math:`p^k (1-p)^{n-k} > \alpha\, B(1+k, 1+n-k)`: the likelihood of p is at least alpha times
+    its mean over all p in [0, 1]. The probability that this interval ever misses the true fraction is at most
+    alpha = 1 - confidence. A Wilson interval that is checked repeatedly misses it sooner or later.
 
     Args:
         successes: Count k, 0 <= k <= n.
@@ -54,7 +54,7 @@ def running_interval(successes: int, total: int, *, confidence: float = 0.95) ->
     """
     confidence = check_confidence(confidence)
     if not 0 <= successes <= total:
-        raise InvalidArgumentError(f"running_interval: {successes} of {total}; 0 <= successes <= total is needed")
+        raise InvalidArgumentError(f"running_interval: expected 0 <= successes <= total, got {successes} of {total}")
     least = math.log(1 - confidence) + betaln(1 + successes, 1 + total - successes)
 
     def excess(p: float) -> float:
@@ -65,7 +65,7 @@ def running_interval(successes: int, total: int, *, confidence: float = 0.95) ->
 
 
 def _edge(excess: Callable[[float], float], inside: float, outside: float) -> float:
-    """Where a function falls to zero on the way from a point at which it is positive; the end if it does not."""
+    """Return where a function that is positive at `inside` falls to zero before `outside`; `outside` if it does not."""
     if excess(outside) > 0:
         return outside
     for _ in range(60):
@@ -75,18 +75,18 @@ def _edge(excess: Callable[[float], float], inside: float, outside: float) -> fl
 
 
 class Monitor:
-    """A gate that counts what it refuses, and warns when that leaves what the ID set predicts.
+    """Count the images that a gate refuses, and warn when their fraction differs from the one the ID set predicts.
 
-    It calls the gate and gives its verdicts. Images are taken one after the other, and the running interval holds at
-    all times. It is compared with the interval of the share of ID images that the threshold refuses: as long as they
-    overlap, nothing speaks against images like those of the ID set.
+    Call it in place of the gate. It compares two intervals: the running interval of the fraction of refused images,
+    which is valid at all times, and the interval of the fraction of ID images that the threshold refuses. As long as
+    they overlap, the images may be like those of the ID set.
 
     Args:
-        gate: What decides.
-        confidence: Nominal coverage of both intervals, in (0, 1). None (default) = that of the gate's threshold.
+        gate: The gate.
+        confidence: Nominal coverage of both intervals, in (0, 1). None (default) = the one of the gate's threshold.
 
     Warns:
-        RefusalWarning: Once, whenever the share of refused images leaves the predicted one.
+        RefusalWarning: Each time the intervals cease to overlap.
 
     Example:
         >>> monitor = Monitor(gate)  # doctest: +SKIP
@@ -103,13 +103,13 @@ class Monitor:
         self._was_outside = False
 
     def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
-        """The verdicts of the gate, which are counted."""
+        """Return the verdicts of the gate, and count them."""
         verdicts = self.gate(images, keys=keys)
         self.count(verdict.accepted for verdict in verdicts)
         return verdicts
 
     def count(self, accepted: Iterable[bool]) -> None:
-        """Count decisions that were made elsewhere, such as by an exported program."""
+        """Count decisions made elsewhere, such as by an exported program."""
         decisions = [bool(decision) for decision in accepted]
         with self._lock:
             self.num_images += len(decisions)
@@ -117,27 +117,27 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warnings.warn(f"{self}: these are other images than those of the ID set", RefusalWarning, stacklevel=3)
+            warnings.warn(f"{self}; these images differ from those of the ID set", RefusalWarning, stacklevel=3)
 
     def reset(self) -> None:
-        """Begin anew, such as every day: what came long ago hides what has changed since."""
+        """Restart the counts, for example daily: old images hide recent changes."""
         with self._lock:
             self.num_images = self.num_refused = 0
             self._was_outside = False
 
     @property
     def share(self) -> float:
-        """Share of refused images; NaN before the first."""
+        """Fraction of refused images, in [0, 1]; NaN before the first image."""
         return self.num_refused / self.num_images if self.num_images else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Running interval of that share, see `running_interval`."""
+        """Interval of `share`, see `running_interval`."""
         return running_interval(self.num_refused, self.num_images, confidence=self.confidence)
 
     @property
     def expected(self) -> tuple[float, float]:
-        """Interval of the share that is refused of images like those of the ID set."""
+        """Wilson interval of the fraction of refused images among images like those of the ID set."""
         threshold = self.gate.threshold
         return wilson_interval(threshold.num_id_refused, threshold.num_id, confidence=self.confidence)
 
@@ -148,7 +148,7 @@ class Monitor:
         return low > most or high < least
 
     def __str__(self) -> str:
-        """Counts and both shares; before the first image, that nothing was seen."""
+        """Return counts and both fractions in one line."""
         threshold, percent = self.gate.threshold, _percent
         expected = threshold.num_id_refused / threshold.num_id
         seen = "no image seen yet"

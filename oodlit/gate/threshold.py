@@ -1,4 +1,4 @@
-"""The score from which on a gate accepts, taken from the images of a run."""
+"""Derive the threshold of a gate from the scores of a run."""
 
 import math
 from dataclasses import dataclass
@@ -17,26 +17,26 @@ from oodlit.results.info import id_dataset
 from oodlit.roles import UNKNOWN_CLASSES
 
 BAND = 0.01
-"""Largest width of what counts as equal to a threshold, in units of its distance to the median of the ID scores."""
+"""Largest distance between threshold and cut, in units of the distance from the threshold to the median ID score."""
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """The score from which on a gate accepts an image, and where it comes from.
+    """The lowest score that a gate accepts, and its origin.
 
     Args:
         value: The threshold.
-        cut: What scores are compared with. One and the same image scores a little differently in batches of other
-            sizes and on other machines; half of the way down to the next score of the run counts as equal.
-        ci_low: Lower end of the interval of the threshold that endlessly many such images would give; can be infinite.
-        ci_high: Its upper end.
+        cut: The number that scores are compared with, halfway between the threshold and the next lower score of the
+            run. This tolerates rounding: the score of an image varies slightly with batch size and machine.
+        ci_low: Lower end of the confidence interval of the threshold; can be infinite.
+        ci_high: Upper end of the interval; can be infinite.
         kind: "tpr" or "fpr".
-        share: Of the images of `dataset`, the share that is accepted: at least that for "tpr", at most for "fpr".
-        dataset: Name of the set that the threshold comes from.
-        num_images: Its number of images.
+        share: Fraction of accepted images of `dataset`: the minimum for "tpr", the maximum for "fpr".
+        dataset: Name of the data set that the threshold is derived from.
+        num_images: Number of images of `dataset`.
         num_id: Number of ID images of the run.
-        num_id_refused: How many of them the threshold refuses.
-        confidence: Nominal coverage of the interval.
+        num_id_refused: Number of ID images that the threshold refuses.
+        confidence: Nominal coverage of the interval, in (0, 1).
     """
 
     value: float
@@ -52,7 +52,7 @@ class Threshold:
     confidence: float
 
     def __str__(self) -> str:
-        """In one line."""
+        """Return threshold, interval and origin in one line."""
         at = "at least" if self.kind == "tpr" else "at most"
         return (
             f"{self.value:.6g} [{self.ci_low:.6g}, {self.ci_high:.6g}], accepts {at} {100 * self.share:g} % of the"
@@ -68,25 +68,25 @@ def threshold_of(
     fpr: ShareLike | None = None,
     dataset: str | None = None,
 ) -> Threshold:
-    """The threshold of a detector at a share of ID images to accept, or of OOD images to let pass.
+    """Derive the threshold of a detector from a minimum TPR on the ID set or a maximum FPR on an OOD set.
 
     Args:
         results: The run.
         detector: Name of the score column.
-        tpr: Share of the ID images that is accepted at least, in (0, 1]. None: that of the run, unless `fpr` is given.
-        fpr: Share of the images of `dataset` that is accepted at most, in [0, 1).
-        dataset: Name of an OOD set or of unit tests, with `fpr`; needed where there are several.
+        tpr: Minimum fraction of accepted ID images, in (0, 1]. None = the one of the run, unless `fpr` is given.
+        fpr: Maximum fraction of accepted images of `dataset`, in [0, 1).
+        dataset: Name of an OOD set or of unit tests, with `fpr`; required if there are several.
 
     Raises:
-        InvalidArgumentError: A share is out of its range, both are given, or no threshold lets so few images pass.
-        UnknownNameError: There is no such detector or set.
-        DataError: The set has no image.
+        InvalidArgumentError: A fraction is out of range, both are given, or no threshold accepts this few images.
+        UnknownNameError: The detector or data set does not exist.
+        DataError: The data set has no images.
     """
     results.check_detectors(detector)
     if fpr is not None and tpr is not None:
-        raise InvalidArgumentError(f"Gate: tpr={tpr} and fpr={fpr}; one of them decides the threshold")
+        raise InvalidArgumentError(f"Gate: expected either tpr or fpr, got tpr={tpr} and fpr={fpr}")
     if fpr is None and dataset is not None:
-        raise InvalidArgumentError(f"Gate: dataset={dataset!r} goes with fpr=...; tpr is taken from the ID set")
+        raise InvalidArgumentError(f"Gate: dataset={dataset!r} requires fpr=...; tpr refers to the ID set")
     inside = id_dataset(results.datasets).name
     id_scores = _scores(results, detector, inside)
     if fpr is None:
@@ -109,15 +109,15 @@ def threshold_of(
 def quantile_interval(
     scores: Float64[np.ndarray, " n"], share: float, *, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Interval for the value below which a share of all images scores, from those of a sample.
+    """Return a confidence interval for a quantile of the scores of all images, from a sample.
 
-    Its ends are observed scores, whose ranks follow from the binomial distribution; it holds for any distribution of
-    scores. Where there are too few images for an end, it is infinite.
+    Its ends are observed scores, whose ranks follow from the binomial distribution; it is valid for any distribution of
+    scores. An end is infinite if the sample is too small for it.
 
     Args:
-        scores: The sample, at least one.
-        share: In [0, 1].
-        confidence: Nominal coverage, in (0, 1); the true one is not below it.
+        scores: The sample, shape (n,) with n >= 1.
+        share: Level of the quantile: the fraction of scores below it, in [0, 1].
+        confidence: Nominal coverage, in (0, 1); the actual coverage is at least this.
 
     Example:
         >>> quantile_interval(np.arange(100.0), 0.05)
@@ -135,7 +135,7 @@ def quantile_interval(
 def _scores(results: RunResults, detector: str, dataset: str) -> Float64[np.ndarray, " n"]:
     found = results.scores.loc[results.scores["dataset"] == dataset, detector].to_numpy(np.float64)
     if not len(found):
-        raise DataError(f"Gate: the run has no scores of {dataset!r}, which the threshold is taken from")
+        raise DataError(f"Gate: the run has no scores of {dataset!r}, which the threshold requires")
     return found
 
 
@@ -144,7 +144,7 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
     if dataset is None and len(known) == 1:
         return known[0]
     if dataset is None:
-        raise InvalidArgumentError(f"Gate: fpr=... of which set? Give dataset=, one of {', '.join(known) or 'none'}")
+        raise InvalidArgumentError(f"Gate: fpr=... of which set? Pass dataset=, one of {', '.join(known) or 'none'}")
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)
     return dataset
@@ -155,14 +155,14 @@ def _fpr(fpr: ShareLike) -> Fraction:
         return Fraction(0)
     share = exact_share(fpr, "fpr")
     if share == 1:
-        raise InvalidArgumentError("fpr=1: a share in [0, 1) is needed; a gate that accepts everything is none")
+        raise InvalidArgumentError("Gate: expected fpr in [0, 1), got 1, which accepts every image")
     return share
 
 
 def _at_fpr(
     scores: Float64[np.ndarray, " n"], id_scores: Float64[np.ndarray, " m"], share: Fraction, name: str
 ) -> float:
-    """The smallest observed score that at most a share of the scores reaches."""
+    """Return the smallest observed score that at most the fraction `share` of the scores reaches."""
     allowed = math.floor(share * len(scores))
     last_refused = np.sort(scores)[::-1][allowed]
     above = np.concatenate([scores, id_scores])
@@ -170,13 +170,13 @@ def _at_fpr(
     if not len(above):
         raise InvalidArgumentError(
             f"Gate: fpr={float(share):g}: {int((scores == last_refused).sum())} images of {name!r} have the highest"
-            " score of all, so that a gate that refuses them accepts nothing; allow more, or take another detector"
+            " score of all, so a gate that refuses them accepts nothing; increase fpr or choose another detector"
         )
     return float(above.min())
 
 
 def _cut(value: float, id_scores: Float64[np.ndarray, " n"], everything: Float64[np.ndarray, " m"]) -> float:
-    """Half of the way down to the next score of the run, but never far."""
+    """Return the number halfway between the threshold and the next lower score of the run, at most `BAND` below it."""
     below = everything[everything < value]
     if not math.isfinite(value) or not len(below):
         return value

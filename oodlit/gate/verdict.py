@@ -1,18 +1,18 @@
-"""What a gate says of one image."""
+"""The verdict of a gate on an image."""
 
 from typing import NamedTuple
 
 
 class Verdict(NamedTuple):
-    """What a gate says of one image.
+    """The verdict of a gate on an image.
 
     Args:
-        accepted: Whether the image is one that the classifier should answer for.
-        score: Of the detector; higher = more in-distribution.
-        threshold: From this score on images are accepted.
-        class_index: The predicted class; None without classifier.
-        class_name: Its name; "" where the run knows none.
-        probability: Largest softmax probability; NaN without classifier.
+        accepted: Whether the classifier should answer for the image.
+        score: Score of the detector; higher = more in-distribution.
+        threshold: Lowest accepted score.
+        class_index: Index of the predicted class; None without a classifier.
+        class_name: Name of the predicted class; empty if the run does not name the classes.
+        probability: Largest softmax probability; NaN without a classifier.
     """
 
     accepted: bool

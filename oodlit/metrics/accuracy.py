@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Entry, share
+from oodlit.metrics.entry import MetricEntry, share
 from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import StreamMetric
@@ -93,7 +93,7 @@ class Accuracy(StreamMetric):
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="accuracy",
         better="higher",
         of=(Role.ID, Role.SHIFT),

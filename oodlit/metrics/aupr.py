@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.entry import Entry, ranked
+from oodlit.metrics.entry import MetricEntry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
@@ -151,7 +151,7 @@ class AUPRError(_AUPR):
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="aupr_s",
         better="higher",
         of=(Role.OOD,),
@@ -160,7 +160,7 @@ ENTRIES = (
         compute=ranked(aupr_success_of),
         order=30,
     ),
-    Entry(
+    MetricEntry(
         name="aupr_e",
         better="higher",
         of=(Role.OOD,),

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
@@ -142,7 +142,7 @@ def _compute_generalized(images: Images) -> Value:
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="aurc",
         better="lower",
         of=(Role.ID,),
@@ -152,7 +152,7 @@ ENTRIES = (
         order=110,
         needs=frozenset({"labels"}),
     ),
-    Entry(
+    MetricEntry(
         name="augrc",
         better="lower",
         of=(Role.ID,),

@@ -1,6 +1,6 @@
 """Area under the ROC curve: how often an ID image scores above an OOD image."""
 
-from oodlit.metrics.entry import Entry, full_spectrum, ranked
+from oodlit.metrics.entry import MetricEntry, full_spectrum, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
@@ -64,7 +64,7 @@ class AUROC(RankingMetric):
         return auroc_of(ranking)
 
 
-_ENTRY = Entry(
+_ENTRY = MetricEntry(
     name="auroc",
     better="higher",
     of=(Role.OOD, Role.POOL),

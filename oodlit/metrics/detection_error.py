@@ -2,7 +2,7 @@
 
 import torch
 
-from oodlit.metrics.entry import Entry, ranked
+from oodlit.metrics.entry import MetricEntry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
@@ -64,7 +64,7 @@ class DetectionError(RankingMetric):
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="detection_error",
         better="lower",
         of=(Role.OOD,),

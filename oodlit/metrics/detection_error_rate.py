@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Entry, Images, Value, share
+from oodlit.metrics.entry import Images, MetricEntry, Value, share
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
@@ -92,7 +92,7 @@ def _compute(images: Images) -> Value:
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="der",
         better="lower",
         of=(Role.ID, Role.OOD, Role.SHIFT),

@@ -1,4 +1,4 @@
-"""The description of a metric for the table: its `Entry`, in the file of its function.
+"""The description of a metric for the table: its `MetricEntry`, in the file of its function.
 
 A file lists the entries of its functions as `ENTRIES`; `oodlit.metrics.registry` collects them. No other part of the
 package names a metric to compute, list, export or explain it.
@@ -87,7 +87,7 @@ class Images:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MetricEntry:
     """A metric of the table.
 
     Args:
@@ -128,7 +128,7 @@ class Entry:
 def ranked(
     function: Callable[[Ranking], float], interval: Callable[[Ranking, float], tuple[float, float]] | None = None
 ) -> Callable[[Images], Value]:
-    """Build `Entry.compute` from functions of a ranking; pooled values get their interval from the bootstrap."""
+    """Build `MetricEntry.compute` from functions of a ranking; pooled values get their interval from the bootstrap."""
 
     def compute(images: Images) -> Value:
         if reason := images.ranking.missing():
@@ -141,7 +141,7 @@ def ranked(
     return compute
 
 
-def full_spectrum(entry: Entry, *, order: int) -> Entry:
+def full_spectrum(entry: MetricEntry, *, order: int) -> MetricEntry:
     """Return the metric with shifted images counted as ID."""
     name = entry.name + ("{share}" if entry.numbered_by else "")
     text = f"full spectrum: {name} with shifted images counted as ID"

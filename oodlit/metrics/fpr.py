@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.entry import Entry, Images, Value, full_spectrum, share
+from oodlit.metrics.entry import Images, MetricEntry, Value, full_spectrum, share
 from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
 from oodlit.metrics.numerics.undefined import undefined
@@ -118,7 +118,7 @@ def _compute_accepted(images: Images) -> Value:
     return share(images.accepted.sum(), len(images), images.settings)
 
 
-_ENTRY = Entry(
+_ENTRY = MetricEntry(
     name="fpr",
     better="lower",
     of=(Role.OOD, Role.UNIT_TEST, Role.POOL),
@@ -130,7 +130,7 @@ _ENTRY = Entry(
     by_threshold=True,
     mean_interval="fpr",
 )
-_ACCEPTED = Entry(
+_ACCEPTED = MetricEntry(
     name="accepted",
     better="",
     of=(Role.SHIFT,),

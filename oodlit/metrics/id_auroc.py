@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from oodlit.metrics.auroc import auroc_of
-from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
@@ -66,7 +66,7 @@ def _compute(images: Images) -> Value:
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="id_auroc",
         better="higher",
         of=(Role.ID,),

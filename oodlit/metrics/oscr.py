@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import StreamMetric, check_batch
@@ -101,7 +101,7 @@ def _compute(images: Images) -> Value:
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="oscr",
         better="higher",
         of=(Role.OOD,),

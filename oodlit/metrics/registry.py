@@ -4,10 +4,10 @@ import sys
 from types import ModuleType
 
 from oodlit import metrics
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 
 
-def entries(package: ModuleType = metrics) -> list[Entry]:
+def entries(package: ModuleType = metrics) -> list[MetricEntry]:
     """Return all entries in the order of the table.
 
     Args:
@@ -18,5 +18,5 @@ def entries(package: ModuleType = metrics) -> list[Entry]:
         ['accepted']
     """
     homes = dict.fromkeys(getattr(package, name).__module__ for name in package.__all__)
-    found: list[Entry] = [entry for home in homes for entry in getattr(sys.modules[home], "ENTRIES", ())]
+    found: list[MetricEntry] = [entry for home in homes for entry in getattr(sys.modules[home], "ENTRIES", ())]
     return sorted(found, key=lambda entry: entry.order)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
 from oodlit.metrics.classwise import GroupedMetric
-from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
@@ -135,7 +135,7 @@ def _compute_passes(images: Images) -> Value:
 
 
 ENTRIES = (
-    Entry(
+    MetricEntry(
         name="unit_test_failures",
         better="lower",
         of=(Role.UNIT_TEST,),
@@ -147,7 +147,7 @@ ENTRIES = (
         is_count=True,
         of_set=True,
     ),
-    Entry(
+    MetricEntry(
         name="unit_test_passes",
         better="higher",
         of=(Role.UNIT_TEST,),

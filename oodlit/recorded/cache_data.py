@@ -49,11 +49,11 @@ def open_cache(
         DataError: There is no cache, a file is damaged, or images were skipped and `data` does not allow that.
         FingerprintError: The cache belongs to other weights, another transform or other data.
     """
-    return Cache.read(folder).open(module, data)
+    return RecordedCache.read(folder).open(module, data)
 
 
 @dataclass(frozen=True)
-class Cache:
+class RecordedCache:
     """A cache whose manifest has been read.
 
     Args:
@@ -67,7 +67,7 @@ class Cache:
     head: Head | None
 
     @classmethod
-    def read(cls, folder: str | Path) -> "Cache":
+    def read(cls, folder: str | Path) -> "RecordedCache":
         """Read the manifest in a folder.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.report.headline import share_text
 from oodlit.results import RunColumn, run_columns
 from oodlit.results.any_results import AnyResults
@@ -70,7 +70,7 @@ class Several:
         """All detectors, in the order of the runs."""
         return list(dict.fromkeys(name for results in self.runs.values() for name in results.detectors))
 
-    def entry(self, column: RunColumn) -> Entry:
+    def entry(self, column: RunColumn) -> MetricEntry:
         """The metric of a column."""
         entry = entry_of(column.metric)
         assert entry is not None  # columns are of known metrics

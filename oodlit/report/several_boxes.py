@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.results import ObjectResults, headline_metrics
 from oodlit.report.several import Several
@@ -28,7 +28,7 @@ class SeveralBoxes(Several):
             RunColumn(name, metric, reasons[name]) for name in splits for metric in headline_metrics(first.settings)
         ]
 
-    def entry(self, column: RunColumn) -> Entry:
+    def entry(self, column: RunColumn) -> MetricEntry:
         """The metric of a column."""
         return box_metrics(next(iter(self.runs.values())).settings)[column.metric]
 

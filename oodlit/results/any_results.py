@@ -1,5 +1,6 @@
 """What results of images and of boxes share: data sets, detectors, and values of the table."""
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,7 @@ from oodlit.results.names import MODEL, metric_names
 from oodlit.results.run_record import RunRecord
 
 
-class AnyResults:
+class AnyResults(ABC):
     """Results of a run, whatever their rows are.
 
     Attributes:
@@ -39,9 +40,9 @@ class AnyResults:
         return tuple(self.run.detectors)
 
     @property
+    @abstractmethod
     def settings(self) -> Any:
         """How the table was computed."""
-        raise NotImplementedError
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -103,10 +104,10 @@ class AnyResults:
             if name not in self.detectors:
                 raise UnknownNameError.of("detector in these results", name, self.detectors)
 
+    @abstractmethod
     def threshold(self, detector: str) -> float:
         """Return the score that separates what a detector accepts from what it rejects.
 
         Raises:
             UnknownNameError: There is no such detector.
         """
-        raise NotImplementedError

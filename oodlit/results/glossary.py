@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.metrics.registry import entries
 from oodlit.metrics.settings import Settings, percent
 from oodlit.roles import Role
@@ -24,7 +24,7 @@ _SETS = {
 }
 
 
-def sets_of(entry: Entry) -> str:
+def sets_of(entry: MetricEntry) -> str:
     """The kinds of sets that have a metric."""
     return ", ".join(_SETS[role] for role in entry.of)
 
@@ -38,7 +38,7 @@ class TableMetric:
         number: The percentage in its name; "" = none.
     """
 
-    entry: Entry
+    entry: MetricEntry
     number: str = ""
 
     @property
@@ -78,7 +78,7 @@ def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
     return lines
 
 
-def entry_of(name: str) -> Entry | None:
+def entry_of(name: str) -> MetricEntry | None:
     """The metric behind a name of the table, without prefix and number; None if unknown.
 
     Example:

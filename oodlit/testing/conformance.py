@@ -129,7 +129,7 @@ def make(factory: Factory) -> Detector:
         ) from error
     if not isinstance(detector, Detector):
         raise InvalidArgumentError(f"{factory!r}: expected an oodlit.detectors.Detector, got {type(detector).__name__}")
-    detector._children()  # refuses one whose constructor did not call super().__init__()
+    detector.nested_detectors()  # refuses one whose constructor did not call super().__init__()
     return detector
 
 

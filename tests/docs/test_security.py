@@ -21,7 +21,7 @@ from oodlit.detectors import MSP, FitOrigin, load, save
 from oodlit.detectors.contract import saving
 from oodlit.errors import InvalidArgumentError
 from oodlit.gate import backbone as gate_network
-from oodlit.gate.record import GateBackbone
+from oodlit.gate.gate_record import GateBackbone
 from oodlit.module import OODModule
 from tests.docs.pages import ROOT
 

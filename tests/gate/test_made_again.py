@@ -14,7 +14,7 @@ from oodlit.cli.main import main
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import KNN, MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
-from oodlit.gate.backbone import precision_context
+from oodlit.gate.rebuilding import precision_context
 from tests.gate.support import TinyNetwork, digits, run
 
 CONFIG = """
@@ -93,7 +93,7 @@ def test_a_run_of_the_command_line_is_made_again_with_its_random_weights(
     assert Gate.load("gate")(images) == gate(images)
     Path("made_again_network.py").unlink()
     monkeypatch.delitem(__import__("sys").modules, "made_again_network")
-    with pytest.raises(InvalidArgumentError, match=r"results: its network cannot be made again: .*made_again_network"):
+    with pytest.raises(InvalidArgumentError, match=r"results: the network cannot be rebuilt: .*made_again_network"):
         Gate.load("results")
 
 
@@ -131,7 +131,8 @@ def test_a_transform_that_is_no_record_has_to_be_given(data: OODDataModule, tmp_
     loaded = OODDataModule(data.streams, transform=own)
     run(OODModule("tests.gate.support.TinyNetwork"), loaded, [MSP()], tmp_path / "run")
     with pytest.raises(
-        InvalidArgumentError, match=r"cannot be told from the record .* Gate.load\(..., transform=...\)"
+        InvalidArgumentError,
+        match=r"does not describe how to build the transform .* Gate.load\(..., transform=...\)",
     ):
         Gate.load(tmp_path / "run")
     assert Gate.load(tmp_path / "run", transform=own).module.transform is own
@@ -179,5 +180,5 @@ def test_a_run_in_half_precision_is_repeated_in_it(data: OODDataModule, tmp_path
     full = [verdict.score for verdict in gate([images[key] for key in rows.index])]
     errors = np.abs(np.array([found, full]) - rows.to_numpy()).max(axis=1)
     assert errors[0] < errors[1] / 2
-    with pytest.raises(RequirementError, match="precision 'bf16-mixed'; 32-true is needed"):
+    with pytest.raises(RequirementError, match="'32-true', got 'bf16-mixed'"):
         gate.export(tmp_path / "gate.pt2")

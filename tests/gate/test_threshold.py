@@ -87,15 +87,15 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"of which set\? Give dataset=, one of near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"of which set\? Pass dataset=, one of near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")
-    with pytest.raises(InvalidArgumentError, match="one of them decides"):
+    with pytest.raises(InvalidArgumentError, match="expected either tpr or fpr"):
         threshold_of(results, "mine", fpr=0.1, tpr=0.9)
-    with pytest.raises(InvalidArgumentError, match="goes with fpr"):
+    with pytest.raises(InvalidArgumentError, match="requires fpr"):
         threshold_of(results, "mine", dataset="near")
-    with pytest.raises(InvalidArgumentError, match="fpr=1: a share in"):
+    with pytest.raises(InvalidArgumentError, match="got 1, which accepts"):
         threshold_of(results, "mine", fpr=1, dataset="near")
     with pytest.raises(UnknownNameError, match="detector in these results"):
         threshold_of(results, "yours")

@@ -149,7 +149,7 @@ def test_images_that_the_network_cannot_take_are_named(images):
 def test_meta_device_has_no_values():
     with torch.device("meta"):
         network = TinyConvNet(6)
-    with pytest.raises(InvalidArgumentError, match="parameters lie on the meta device and have no values"):
+    with pytest.raises(InvalidArgumentError, match="parameters are on the meta device and have no values"):
         OODModule(network)
 
 

@@ -19,7 +19,7 @@ FILE = '''
 
 import math
 
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.roles import Role
 
 
@@ -36,9 +36,9 @@ def compute(images):
 
 
 ENTRIES = (
-    Entry("gap", "lower", (Role.OOD,), "mean ID score minus mean OOD score", gap, compute),
-    Entry("drift", "", (Role.SHIFT,), "mean ID score minus mean shifted score", gap, compute, order=0),
-    Entry("widest", "higher", (Role.OOD,), "largest gap of a class", gap,
+    MetricEntry("gap", "lower", (Role.OOD,), "mean ID score minus mean OOD score", gap, compute),
+    MetricEntry("drift", "", (Role.SHIFT,), "mean ID score minus mean shifted score", gap, compute, order=0),
+    MetricEntry("widest", "higher", (Role.OOD,), "largest gap of a class", gap,
           lambda images: Value(max(compute(group).value for group in images.groups.values())), of_set=True),
 )
 '''

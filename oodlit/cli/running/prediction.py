@@ -109,7 +109,7 @@ class _Announcement(pl.Callback):
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationOptions:
     """Settings of `oodlit evaluate`.
 
     Args:
@@ -149,7 +149,7 @@ class Evaluation:
     config: str = ""
 
 
-def run_evaluation(asked: Evaluation, console: Console | None = None) -> Path | None:
+def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> Path | None:
     """Make the module, predict once, print the table.
 
     Args:
@@ -192,7 +192,7 @@ def run_evaluation(asked: Evaluation, console: Console | None = None) -> Path | 
         return _report_complete(out, trainer.get("logger") or [], console)
 
 
-def _check_earlier(asked: Evaluation, console: Console | None) -> None:
+def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
     """Check the folder for the results, and report what an earlier run left in it."""
     out = asked.out
     is_replaced = check_folder(out, fitted=asked.options.get("fitted"))
@@ -246,7 +246,7 @@ def check_limits(
         limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
-def _module(asked: Evaluation) -> OODModule | RecordedModule:
+def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
     backbone, head, weights = asked.backbone, asked.head, asked.weights
     if isinstance(backbone, OODModule | RecordedModule):
         if head is not None:

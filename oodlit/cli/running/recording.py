@@ -16,7 +16,7 @@ from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import DataError, RequirementError
 from oodlit.module import OODModule
-from oodlit.recorded.cache_data import Cache, has_cache
+from oodlit.recorded.cache_data import RecordedCache, has_cache
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
 
@@ -47,12 +47,12 @@ def through_cache(
     Returns:
         Module, data, and entries for the record of the run.
     """
-    cache, warned = Cache.read(folder) if has_cache(folder) else None, list[str]()
+    cache, warned = RecordedCache.read(folder) if has_cache(folder) else None, list[str]()
     names = [stream.name for stream in data.streams]
     opened = _opened(cache, module, data) if cache is not None and cache.names().issuperset(names) else None
     if cache is None or opened is None:
         warned = _record(module, data, folder, dtype=dtype, trainer=trainer, seed=seed, say=say)
-        cache = Cache.read(folder)
+        cache = RecordedCache.read(folder)
         opened = cache.open(module, data)
     else:
         say(f"--cache {folder}: cache hit for {', '.join(names)}; the network will not run")
@@ -63,7 +63,7 @@ def through_cache(
 
 
 def _opened(
-    cache: Cache, module: OODModule | RecordedModule, data: OODDataModule
+    cache: RecordedCache, module: OODModule | RecordedModule, data: OODDataModule
 ) -> tuple[RecordedModule, RecordedData] | None:
     """Module and data; None if a stream is damaged, or has skipped images that the data do not allow."""
     try:

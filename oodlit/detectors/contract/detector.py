@@ -2,13 +2,13 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from oodlit.base.checks import (
     WITHOUT_FLOAT64,
@@ -21,21 +21,21 @@ from oodlit.base.checks import (
     where_float64_is,
 )
 from oodlit.base.fingerprint import check_same
-from oodlit.detectors.contract.class_paths import construct, parameters_of, snake_case
+from oodlit.detectors.contract.configured import Configured
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract.shared_tensors import refuse_writes_in_fit, refuse_writes_in_score
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
-from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs, version_of
+from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError
+from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs
 
-D = TypeVar("D", bound="Detector")
 _log = logging.getLogger("oodlit.detectors")
 
 Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
 """A function of a detector and the facts that returns why the detector is not applicable; empty if it is."""
 
 
-class Detector(nn.Module, ABC):
+class Detector(Configured, ABC):
     """Base class of detectors, which score every image: higher = more in-distribution.
 
     A subclass is final. It declares `needs`, `statistics` and `reference`, stores the constructor arguments under their
@@ -66,10 +66,6 @@ class Detector(nn.Module, ABC):
     """Conditions beyond `needs`, for example non-negative features."""
     invariances: ClassVar[frozenset[str]] = frozenset()
     """Names of invariances that the conformance suite tests; see `oodlit.testing`."""
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
-    tuned_presets: ClassVar[frozenset[str]] = frozenset()
-    """Presets that were tuned on OOD data; shown by `oodlit list detectors --verbose`."""
     same_order_as: ClassVar[Mapping[str, str]] = {}
     """Keys of detectors that can rank images identically, each with the reason; reported when a run shows it."""
     log_probability: bool = False
@@ -94,9 +90,7 @@ class Detector(nn.Module, ABC):
     fitted_on: str = ""
     """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs built by hand."""
 
-    _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
-    """Numbers of logits and features in the fit, as far as they are known."""
 
     if TYPE_CHECKING:
 
@@ -144,10 +138,11 @@ class Detector(nn.Module, ABC):
             check_shapes(self, of_head, given.shapes, "the head is for", "the training images have")
             shapes |= {name: size for name, size in of_head.items() if name in needs}
         with plain_mode():
-            for child in self._children():
+            for child in self.nested_detectors():
                 child.fit(given, head)
                 self.notes += child.notes
-            self._fit_unshared(given, head)
+            with refuse_writes_in_fit(self, given, head):
+                self._fit(given, head)
         self._shapes = shapes
         self._fitted = True
 
@@ -165,6 +160,30 @@ class Detector(nn.Module, ABC):
     def forget(self) -> None:
         """Drop the fit; `score` then raises `NotFittedError` until the next fit."""
         self._fitted = False
+
+    @property
+    def fitted_sizes(self) -> Mapping[str, int]:
+        """Numbers of logits and features in the fit, as far as they are known."""
+        return self._shapes
+
+    @final
+    def restore(self, sizes: Mapping[str, int], notes: Sequence[str], fitted_on: str) -> None:
+        """Mark this and all nested detectors as fitted, after their buffers were loaded from a saved fit.
+
+        Args:
+            sizes: See `fitted_sizes`.
+            notes: See `notes`.
+            fitted_on: See `fitted_on`.
+        """
+        for part in self.modules():
+            if isinstance(part, Detector):
+                part._fitted = True
+        self._shapes, self.notes, self.fitted_on = dict(sizes), tuple(notes), fitted_on
+
+    @final
+    def unchecked_score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        """Return the scores without any check, for code that is traced and verifies the outputs itself."""
+        return self._score(outputs)
 
     @final
     def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
@@ -191,7 +210,8 @@ class Detector(nn.Module, ABC):
         # Outside inference mode, writes to derived tensors are counted and their inputs are protected.
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
-            scores = self._score_unshared(outputs)
+            with refuse_writes_in_score(self, outputs):
+                scores = self._score(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
                 f"{self!r}: expected scores of shape (batch,), got {tuple(scores.shape)} for {len(outputs)} images"
@@ -225,10 +245,23 @@ class Detector(nn.Module, ABC):
         """Whether `score` can be called: after a fit, or if the detector requires neither statistics nor the head."""
         return self._fitted or not (self.required_statistics or "head" in self.required_needs)
 
+    @final
+    def nested_detectors(self) -> list["Detector"]:
+        """Return the detectors that this one is built from, such as the last part of `ReAct(then=Energy())`.
+
+        Raises:
+            InvalidArgumentError: The constructor did not call `super().__init__()`.
+        """
+        if "_modules" not in self.__dict__:
+            raise InvalidArgumentError(
+                f"the constructor of {type(self).__name__} must call super().__init__() before anything else"
+            )
+        return [child for child in self.children() if isinstance(child, Detector)]
+
     @property
     def required_needs(self) -> frozenset[str]:
         """`needs` of this detector and of its nested detectors."""
-        children = self._children()
+        children = self.nested_detectors()
         if not hasattr(self, "needs"):  # nn.Module would report an AttributeError as a missing `required_needs`
             raise InvalidArgumentError(
                 f"{self!r} declares no `needs`; give a frozenset of names: {', '.join(sorted(NEEDS))}"
@@ -238,62 +271,13 @@ class Detector(nn.Module, ABC):
     @property
     def required_statistics(self) -> tuple[type[Statistic], ...]:
         """`statistics` of this detector and of its nested detectors."""
-        nested = (s for c in self._children() for s in c.required_statistics)
+        nested = (s for c in self.nested_detectors() for s in c.required_statistics)
         return tuple(dict.fromkeys((*self.statistics, *nested)))
 
     @property
     def required_layers(self) -> tuple[str, ...]:
         """`layers` of this detector and of its nested detectors."""
-        return (*self.layers, *(layer for c in self._children() for layer in c.required_layers))
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        """The constructor arguments, as stored.
-
-        Raises:
-            InvalidArgumentError: The constructor did not store an argument under its own name.
-        """
-        stored = self._stored_settings()
-        lost = [name for name in parameters_of(type(self)) if name not in stored]
-        if lost:
-            raise InvalidArgumentError(
-                f"{self!r}: the constructor argument {lost[0]!r} is not stored under its own name; write"
-                f" self.{lost[0]} = {lost[0]}"
-            )
-        return stored
-
-    @classmethod
-    def preset(cls: type[D], name: str, **changes: Any) -> D:
-        """Build the detector with published settings.
-
-        Args:
-            name: A key of `presets`.
-            changes: Settings that override those of the preset.
-
-        Raises:
-            UnknownNameError: The preset does not exist.
-            InvalidArgumentError: The constructor does not have such a setting.
-
-        Example:
-            >>> from oodlit.detectors import KNN
-            >>> KNN.preset("1-percent")
-            KNN(k=10, bank_size=12811)
-        """
-        if not cls.presets:
-            raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
-        if name not in cls.presets:
-            raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
-        return construct(cls, {**cls.presets[name], **changes}, Detector)
-
-    @classmethod
-    def key(cls) -> str:
-        """Return the name in tables and files: the class name in snake_case.
-
-        Example:
-            >>> TrainFreeDetector.key()
-            'train_free_detector'
-        """
-        return snake_case(cls.__name__)
+        return (*self.layers, *(layer for c in self.nested_detectors() for layer in c.required_layers))
 
     @final
     def why_not(self, facts: BackboneFacts) -> str:
@@ -314,62 +298,8 @@ class Detector(nn.Module, ABC):
         if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:
             return f"needs the layer {unreadable[0]!r}; {facts.layer_problems[unreadable[0]]}"
         reasons = (requirement(self, facts) for requirement in self.requirements)
-        nested = (child.why_not(facts) for child in self._children())
+        nested = (child.why_not(facts) for child in self.nested_detectors())
         return next((reason for reason in (*reasons, *nested) if reason), "")
-
-    def extra_repr(self) -> str:
-        """Return settings that differ from their default; `name=?` for a setting that was not stored."""
-        stored = self._stored_settings()
-        written = {n: repr(stored[n]) if n in stored else "?" for n in parameters_of(type(self))}
-        return ", ".join(f"{n}={written[n]}" for n, v in parameters_of(type(self)).items() if written[n] != repr(v))
-
-    def __repr__(self) -> str:
-        """Return the detector as written in code."""
-        return f"{type(self).__name__}({self.extra_repr()})"
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse to change a setting after the fit, since the fitted state depends on it."""
-        if self._fitted and name in parameters_of(type(self)):
-            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; create a new detector")
-        super().__setattr__(name, value)
-
-    def _fit_unshared(self, statistics: Statistics, head: Head | None) -> None:
-        """Fit, and refuse a detector that writes to tensors shared by all fits."""
-        of_head = [] if head is None else [("head.weight", head.weight), ("head.bias", head.offset)]
-        before = [version_of(tensor) for _, tensor in of_head]
-        statistics.check_unchanged()
-        self._fit(statistics, head)
-        changed = [
-            name for (name, tensor), version in zip(of_head, before, strict=True) if version_of(tensor) != version
-        ]
-        changed += statistics.changed()
-        if changed:
-            raise InvalidArgumentError(
-                f"{self!r} wrote to tensors that other detectors are fitted on: {', '.join(changed)}; use out-of-place"
-                " operations or copy first"
-            )
-
-    def _score_unshared(self, outputs: Outputs) -> Tensor:
-        """Score, and refuse a detector that writes to shared tensors, or outputs that were already written to."""
-        if earlier := outputs.changed_fields():
-            raise InvalidArgumentError(
-                f"{self!r}: {', '.join(earlier)} of these outputs were modified after creation, by an earlier detector"
-                " or other code; create the outputs again"
-            )
-        cause: RuntimeError | None = None
-        try:
-            scores = self._score(outputs)
-        except RuntimeError as error:
-            if "Inplace update to inference tensor" not in str(error):
-                raise
-            cause = error  # torch has already written at this point
-            outputs.mark_written()
-        if changed := outputs.changed():
-            raise InvalidArgumentError(
-                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)}; use"
-                " out-of-place operations or copy first"
-            ) from cause
-        return scores
 
     def _check_inputs(self, outputs: Outputs) -> None:
         """Refuse outputs with a required field that is missing, not finite, or differs in width from the fit."""
@@ -402,16 +332,6 @@ class Detector(nn.Module, ABC):
         """Add a message to `notes` and log it as a warning."""
         self.notes = (*self.notes, message)
         _log.warning("%r: %s", self, message)
-
-    def _stored_settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in parameters_of(type(self)) if hasattr(self, name)}
-
-    def _children(self) -> list["Detector"]:
-        if "_modules" not in self.__dict__:
-            raise InvalidArgumentError(
-                f"the constructor of {type(self).__name__} must call super().__init__() before anything else"
-            )
-        return [child for child in self.children() if isinstance(child, Detector)]
 
 
 class TrainFreeDetector(Detector):

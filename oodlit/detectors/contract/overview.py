@@ -65,7 +65,7 @@ def tuned_as(detector: Detector) -> str:
             compared = [key for key in settings if stored[key] is not None]
             if compared and all(repr(tuned[key]) == repr(stored[key]) for key in compared):
                 return name
-    inside = ((tuned_as(child), type(child).__name__) for child in detector.children() if isinstance(child, Detector))
+    inside = ((tuned_as(child), type(child).__name__) for child in detector.nested_detectors())
     return next((f"{name} of {kind}" for name, kind in inside if name), "")
 
 

@@ -22,13 +22,13 @@ def follow(detector: nn.Module, device: torch.device) -> None:
     reading them does not wait for a GPU.
     """
     large = _host_buffers(detector)
-    for name, buffer in list(detector._buffers.items()):
-        if buffer is None or (buffer.device == device and (buffer.ndim or name not in large)):
+    for name, buffer in list(detector.named_buffers(recurse=False, remove_duplicate=False)):
+        if buffer.device == device and (buffer.ndim or name not in large):
             continue
         where = torch.device("cpu") if name in large else device
         if buffer.device != where:
             with plain_mode():
-                detector._buffers[name] = buffer.to(where)
+                setattr(detector, name, buffer.to(where))
 
 
 def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: int | None = None) -> str:
@@ -93,9 +93,10 @@ def _large(detectors: Mapping[str, nn.Module], device: torch.device) -> list[tup
     same: dict[object, list[Place]] = defaultdict(list)
     for owner, detector in detectors.items():
         for part in detector.modules():
-            for name in sorted(_host_buffers(part)):
-                buffer = part._buffers.get(name)
-                if buffer is not None and buffer.ndim and buffer.device != device:
+            own = dict(part.named_buffers(recurse=False, remove_duplicate=False))
+            for name in sorted(_host_buffers(part) & own.keys()):
+                buffer = own[name]
+                if buffer.ndim and buffer.device != device:
                     start = (buffer.data_ptr(), buffer.dtype, buffer.stride(), buffer.shape[1:])
                     same[start].append((owner, part, name))
     return [(_longest(places).nbytes, places) for places in same.values()]
@@ -107,9 +108,7 @@ def _longest(places: Sequence[Place]) -> Tensor:
 
 def _buffer(place: Place) -> Tensor:
     _, detector, name = place
-    buffer = detector._buffers[name]
-    assert buffer is not None
-    return buffer
+    return detector.get_buffer(name)
 
 
 def _move(places: Sequence[Place], device: torch.device) -> bool:
@@ -121,5 +120,5 @@ def _move(places: Sequence[Place], device: torch.device) -> bool:
             return False
         for place in places:
             _, detector, name = place
-            detector._buffers[name] = whole[: len(_buffer(place))]
+            setattr(detector, name, whole[: len(_buffer(place))])
     return True

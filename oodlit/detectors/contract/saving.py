@@ -113,7 +113,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
             {
                 "name": name,
                 "notes": d.notes,
-                "shapes": dict(d._shapes),
+                "shapes": dict(d.fitted_sizes),
                 "buffers": sorted(n for n, _ in d.named_buffers()),
                 **detector_to_config(d),
             }
@@ -157,10 +157,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
             raise InvalidArgumentError(
                 f"{folder}: the saved detectors are damaged (the checksum of the tensors differs); fit again"
             )
-        detectors = _detectors(description["detectors"], tensors)
-        for detector in detectors.values():
-            detector.fitted_on = origin.fingerprint
-        return detectors, origin  # noqa: TRY300
+        return _detectors(description["detectors"], tensors, origin.fingerprint), origin
     except OodlitError:
         raise
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -179,7 +176,9 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, Detector]:
+def _detectors(
+    entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor], fitted_on: str
+) -> dict[str, Detector]:
     """Build detectors by name from their descriptions and from buffers named `number.path`."""
     detectors: dict[str, Detector] = {}
     for i, entry in enumerate(entries):
@@ -193,11 +192,7 @@ def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tenso
         missing = sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()})
         if missing:
             raise KeyError(f"{entry['name']}: missing tensor {missing[0]}")
-        for part in detector.modules():
-            if isinstance(part, Detector):
-                part._fitted = True
-        detector.notes = tuple(entry.get("notes", ()))
-        detector._shapes = dict(entry.get("shapes", {}))
+        detector.restore(entry.get("shapes", {}), entry.get("notes", ()), fitted_on)
         detectors[entry["name"]] = detector
     return detectors
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.metrics.auroc import auroc, auroc_of
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.metrics.fpr import fpr_at_tpr, fpr_of
 from oodlit.metrics.numerics.ranking import Ranking, exact_share, rank
 from oodlit.objects.metrics.boxes import Boxes
@@ -106,9 +106,9 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
 
 AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
 FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
-ENTRIES: tuple[Entry, ...] = (
-    Entry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", _auroc), 10),
-    Entry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _computed("fpr", _fpr), 11),
+ENTRIES: tuple[MetricEntry, ...] = (
+    MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", _auroc), 10),
+    MetricEntry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _computed("fpr", _fpr), 11),
 )
 ENTRIES += tuple(
     replace(

@@ -1,4 +1,4 @@
-"""What an `Entry` of `oodlit.objects.metrics` computes its value from."""
+"""What a `MetricEntry` of `oodlit.objects.metrics` computes its value from."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.objects.metrics.open_set import OpenSet, Ratio
 from oodlit.objects.metrics.resampling import interval
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
@@ -88,7 +88,7 @@ class Boxes:
 
 
 def of_open_set(function: Callable[[OpenSet], Ratio]) -> Callable[[Boxes], Value]:
-    """`Entry.compute` of a ratio of an open set, with its interval."""
+    """`MetricEntry.compute` of a ratio of an open set, with its interval."""
 
     def compute(boxes: Boxes) -> Value:
         ratio = function(boxes.open_set)
@@ -103,16 +103,16 @@ def split_entry(
     compute: Callable[[Boxes], Value],
     order: int = 1000,
     **options: Any,
-) -> Entry:
+) -> MetricEntry:
     """The entry of a metric of OOD splits, with the name of its function and the first line of the docstring.
 
     Args:
         function: The function that defines the metric.
         better: Which direction is better.
-        compute: See `Entry`.
-        order: See `Entry`.
-        options: Further fields of `Entry`.
+        compute: See `MetricEntry`.
+        order: See `MetricEntry`.
+        options: Further fields of `MetricEntry`.
     """
     line = str(function.__doc__).partition("\n")[0].removesuffix(".")
     text = line[:1].lower() + line[1:]
-    return Entry(function.__name__, better, (Role.OOD,), text, function, compute, order, **options)
+    return MetricEntry(function.__name__, better, (Role.OOD,), text, function, compute, order, **options)

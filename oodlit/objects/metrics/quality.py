@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, MissingExtraError
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.boxes import Boxes
@@ -104,10 +104,10 @@ def _recorded(name: str) -> Callable[[Boxes], Value]:
     return compute
 
 
-def _entry(name: str, overlaps: str, order: int) -> Entry:
+def _entry(name: str, overlaps: str, order: int) -> MetricEntry:
     text, needs = f"mean average precision of the ID classes, {overlaps} (all boxes)", frozenset({"quality"})
     compute = _recorded(name)
-    return Entry(name, "higher", (Role.ID,), text, id_quality, compute, order, needs=needs, of_classifier=True)
+    return MetricEntry(name, "higher", (Role.ID,), text, id_quality, compute, order, needs=needs, of_classifier=True)
 
 
 ENTRIES = (_entry("map", "over IoU .5:.95", 1), _entry("map50", "at IoU .5", 2))

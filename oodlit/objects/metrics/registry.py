@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.metrics.registry import entries
 from oodlit.metrics.settings import percent
 from oodlit.objects import metrics
@@ -11,7 +11,7 @@ from oodlit.objects.metrics.settings import ObjectSettings
 __all__ = ["box_metrics", "meaning"]
 
 
-def box_metrics(settings: ObjectSettings) -> Mapping[str, Entry]:
+def box_metrics(settings: ObjectSettings) -> Mapping[str, MetricEntry]:
     """Every metric by its name in a table made with these settings, in the order of the table.
 
     Example:

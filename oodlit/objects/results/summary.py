@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
@@ -132,7 +132,7 @@ def _title(results: ObjectResults, dataset: str) -> Text:
     )
 
 
-def _text(entry: Entry, value: float) -> str:
+def _text(entry: MetricEntry, value: float) -> str:
     if math.isnan(value):
         return "-"
     return f"{value:.0f}" if entry.is_count else f"{100 * value:.1f}"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.class_paths import parameters_of
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, version_of
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
@@ -25,7 +25,7 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
     """
     data = problem()
     network = _network_state(data.model.network)
-    head = [data.head.weight._version, data.head.offset._version]
+    head = [version_of(data.head.weight), version_of(data.head.offset)]
     for dtype in (torch.float32, torch.float64):
         given = {"fit": data.train.to(dtype=dtype), "score": data.id.to(dtype=dtype)}
         before = {step: _snapshot(outputs) for step, outputs in given.items()}
@@ -35,11 +35,11 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
             for name, (values, version) in snapshot.items():
                 tensor = _tensors(given[step])[name]
                 assert torch.equal(tensor, values), f"{name} of the outputs was changed by {step} ({dtype})"
-                assert tensor._version == version, f"{name} of the outputs was written to by {step} ({dtype})"
+                assert version_of(tensor) == version, f"{name} of the outputs was written to by {step} ({dtype})"
     after = _network_state(data.model.network)
     changed = sorted(name for name in network if not _equal(network[name], after[name]))
     assert not changed, f"the network was changed: {', '.join(changed)}"
-    assert head == [data.head.weight._version, data.head.offset._version], "the head was written to"
+    assert head == [version_of(data.head.weight), version_of(data.head.offset)], "the head was written to"
 
 
 def _tensors(outputs: Outputs) -> dict[str, Tensor]:
@@ -48,7 +48,7 @@ def _tensors(outputs: Outputs) -> dict[str, Tensor]:
 
 
 def _snapshot(outputs: Outputs) -> dict[str, tuple[Tensor, int]]:
-    return {n: (v.clone(), v._version) for n, v in _tensors(outputs).items()}
+    return {n: (v.clone(), version_of(v)) for n, v in _tensors(outputs).items()}
 
 
 def _network_state(network: nn.Module) -> dict[str, object]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oodlit.metrics.entry import Entry
+from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics, meaning
 from oodlit.objects.results import HeadlineRow, headline, headline_metrics
 from oodlit.report.box_run import ShownBoxes
@@ -36,7 +36,7 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
         yield Section(f"split{number}", title, name, "boxes/splits.html", content)
 
 
-def _table(shown: ShownBoxes, metrics: Mapping[str, Entry], rows: list[HeadlineRow]) -> dict[str, Any]:
+def _table(shown: ShownBoxes, metrics: Mapping[str, MetricEntry], rows: list[HeadlineRow]) -> dict[str, Any]:
     per_box = [name for name in metrics if metrics[name].function.__module__.startswith("oodlit.metrics.")]
     starts = {0, len(per_box), len(metrics)}
     columns = [

@@ -1,4 +1,4 @@
-"""A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
+"""Export a gate as one `torch.export` program: network, detector and threshold in a file that runs without oodlit."""
 
 import contextlib
 import copy
@@ -8,7 +8,6 @@ import math
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +16,16 @@ from oodlit.base.atomic import fsync, temporary_file
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError
-from oodlit.gate.record import GateRecord
+from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
 
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
-
 EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
-"""What a detector may need; labels are read in the fit alone."""
+"""Inputs of detectors that can be exported; only a fit reads labels."""
 
 
 class _Program(nn.Module):
-    """From transformed images to decisions, as traced."""
+    """From transformed images to decisions."""
 
     cut: Tensor
 
@@ -39,11 +36,11 @@ class _Program(nn.Module):
         self.register_buffer("cut", torch.tensor(cut, dtype=torch.float64))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """Decisions of a batch."""
+        """Return the decisions of a batch."""
         outputs = self._read(images, RunPlan())
-        scores = self.detector._score(outputs)
-        # A gate of oodlit raises here. The images themselves are looked at, since runtimes of ONNX leave NaN out of the
-        # maxima of pooling layers, and make numbers of it again.
+        scores = self.detector.unchecked_score(outputs)
+        # `Gate` raises an error instead. The images themselves are checked because max-pooling in ONNX runtimes can
+        # ignore NaN, so that later activations are finite.
         is_known = _is_finite(images)
         if outputs.features is not None and "features" in self.detector.required_needs:
             is_known &= _is_finite(outputs.features)
@@ -57,52 +54,50 @@ class _Program(nn.Module):
 
 
 def _is_finite(values: Tensor) -> Tensor:
-    """For each image whether all its values are numbers, shape (batch,)."""
+    """Return for each image whether all its values are finite, shape (batch,)."""
     return values.flatten(1).isfinite().all(dim=1)
 
 
-def _frozen(module: ModuleT) -> ModuleT:
-    """A detector of the same tensors, whose whole numbers and truth values are plain: what they decide is decided."""
-    frozen = copy.copy(module)
-    frozen._modules = {name: part and _frozen(part) for name, part in module._modules.items()}
-    frozen._buffers = dict(module._buffers)
-    for name, value in module._buffers.items():
-        if value is not None and value.ndim == 0 and not value.dtype.is_floating_point:
-            del frozen._buffers[name]
-            vars(frozen)[name] = value.item()
-    return frozen
+def _with_plain_scalars(detector: Detector) -> Detector:
+    """Copy a detector with shared tensors, and integers and booleans as plain values, on which a trace can branch."""
+    copied = copy.deepcopy(detector, {id(tensor): tensor for tensor in detector.buffers()})
+    for part in copied.modules():
+        for name, value in list(part.named_buffers(recurse=False)):
+            if value.ndim == 0 and not value.dtype.is_floating_point:
+                delattr(part, name)
+                setattr(part, name, value.item())
+    return copied
 
 
 def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
-    """Trace the gate and write the program, of ONNX or of torch as the name of the file ends.
+    """Trace a gate and write the program: ONNX if the file name ends in .onnx, `torch.export` if it ends in .pt2.
 
     Raises:
-        InvalidArgumentError: The name ends in neither .onnx nor .pt2, or is that of a folder.
-        MissingExtraError: What writes ONNX is not installed.
-        RequirementError: The detector reads more than logits and features, or something cannot be traced.
+        InvalidArgumentError: The name has another ending, or is that of a folder.
+        MissingExtraError: The packages that write ONNX are not installed.
+        RequirementError: The detector reads more than logits and features, or the gate cannot be traced.
     """
     if file.suffix.lower() not in (".onnx", ".pt2") or file.is_dir():
         raise InvalidArgumentError(
-            f"Gate.export: {str(file)!r}; the name of a file that ends in .pt2 (a program of torch.export) or .onnx is"
-            " needed"
+            f"Gate.export: expected a file name that ends in .pt2 (a torch.export program) or .onnx, got {str(file)!r}"
         )
     as_onnx = file.suffix.lower() == ".onnx"
     if as_onnx and any(find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise MissingExtraError.of("Gate.export of an .onnx file", "onnx")
-    if further := sorted(detector.required_needs - EXPORTABLE):
+    if missing := sorted(detector.required_needs - EXPORTABLE):
         raise RequirementError(
-            f"Gate.export: {detector!r} needs {', '.join(further)}, which an exported program does not have; export a"
-            " gate of a detector of logits and features, or use gate.save"
+            f"Gate.export: {detector!r} needs {', '.join(missing)}, which an exported program does not have; choose a"
+            " detector that reads logits and features, or use gate.save"
         )
     if record.precision != "32-true":
-        raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
-    file.parent.mkdir(parents=True, exist_ok=True)  # tracing takes its time: whether there is a place is said before
+        raise RequirementError(f"Gate.export: expected a run in precision '32-true', got {record.precision!r}")
+    file.parent.mkdir(parents=True, exist_ok=True)  # fails before the trace, which takes time
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))
     example = example.expand(3, *record.backbone.input_shape).clone().to(module.device)
-    traced = _Program(module, _frozen(detector), threshold.cut).eval()
+    traced = _Program(module, _with_plain_scalars(detector), threshold.cut).eval()
     with _quiet(), torch.no_grad():
         try:
-            names = list(traced(example))  # what a detector makes once, when it scores, is there then
+            names = list(traced(example))  # detectors compute some tensors on their first score
             program = torch.export.export(
                 traced,
                 (example,),
@@ -110,7 +105,7 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
                 strict=False,
             )
             data = _as_onnx(program, names) if as_onnx else b""
-        except Exception as error:  # torch.export fails with many types of its own
+        except Exception as error:  # torch.export raises many types of errors
             reason = (str(error).splitlines() or [""])[0]
             raise RequirementError(
                 f"Gate.export: {detector!r} on {module.name} cannot be traced for batches of any size and any values"
@@ -127,15 +122,15 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
 
 
 def _as_onnx(program: torch.export.ExportedProgram, names: Sequence[str]) -> bytes:
-    """The program as one file of ONNX; it cannot have more than 2 GB."""
+    """Convert the program to one ONNX file, of at most 2 GB."""
     found = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["images"], output_names=names)
-    assert found is not None  # of `dynamo`
+    assert found is not None  # with dynamo=True
     return bytes(found.model_proto.SerializeToString())
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the graphs that torch logs and prints where a trace ends; the error says which detector it was."""
+    """Suppress the graphs that torch logs and prints when a trace fails; the error names the detector."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.ERROR))
     try:

@@ -13,11 +13,11 @@ FORMAT = 1
 
 
 class GateBackbone(msgspec.Struct, frozen=True):
-    """The network of a gate: what its run recorded, see `ClassifierRecord`, and how the run was configured.
+    """The network of a gate, from the `ClassifierRecord` of its run, and the configuration of the run.
 
     Args:
         name: Name of the network.
-        fingerprint: Identifies weights and transform by what they do.
+        fingerprint: Fingerprint of weights, head and transform; see `oodlit.base.fingerprint`.
         width: Number of features.
         num_classes: Number of logits; 0 = the network returns none.
         transform: The transform as text.
@@ -46,12 +46,12 @@ class GateBackbone(msgspec.Struct, frozen=True):
 
 
 class GateRecord(msgspec.Struct, frozen=True):
-    """What a gate knows besides its network and its detector: `gate.json`.
+    """The settings of a gate besides its network and detector: `gate.json`.
 
     Args:
         detector: Name of the detector.
-        threshold: The score from which on it accepts.
-        class_names: Names of the classes by index; empty if the run knows none, or another number than the network has.
+        threshold: The threshold of the score.
+        class_names: Names of the classes by index; empty if the run does not name every class of the network.
         backbone: The network.
         precision: Lightning's name of the precision of the run.
         format: Version of the file format.
@@ -67,6 +67,6 @@ class GateRecord(msgspec.Struct, frozen=True):
     oodlit: str = __version__
 
     def made_by(self, path: str) -> "GateRecord":
-        """The same gate with a network that is made by the function or class at a dotted path."""
+        """Return the record with the dotted path of a class or function that builds the network."""
         arguments = {**self.backbone.arguments, "backbone": path}
         return structs.replace(self, backbone=structs.replace(self.backbone, arguments=arguments))

@@ -1,4 +1,4 @@
-"""Folders that a gate is loaded from: that of a run, and its own, which needs no other file."""
+"""Load a gate from the folder of a run or of a saved gate, and save a gate."""
 
 import json
 import warnings
@@ -16,7 +16,7 @@ from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, read_json
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.gate.record import FORMAT, GateBackbone, GateRecord
+from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
 from oodlit.results import Results
 from oodlit.results.files.storage import UNFINISHED
@@ -26,7 +26,6 @@ from oodlit.roles import NAMES_OF_LABELS
 GATE, WEIGHTS, FITTED = "gate.json", "weights.safetensors", "fitted"
 _ENDS = ("value", "cut", "ci_low", "ci_high")
 
-
 Loaded = tuple[Path | None, Detector, GateRecord]
 """File of weights, detector, record."""
 
@@ -34,7 +33,7 @@ Loaded = tuple[Path | None, Detector, GateRecord]
 def load_run(
     folder: Path, detector: str | None, *, tpr: ShareLike | None, fpr: ShareLike | None, dataset: str | None
 ) -> Loaded:
-    """Detector and threshold of a run."""
+    """Load detector and threshold of a run."""
     results = Results.load(folder)
     known = results.run.backbone
     if not known.input_shape:
@@ -72,7 +71,7 @@ def load_run(
 
 
 def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folder: Path) -> None:
-    """A gate reads pictures on the CPU: the threshold may be that of images that a device decoded to other pixels."""
+    """Warn if the threshold belongs to images that a device decoded: a gate decodes on the CPU, to other pixels."""
     pixels = acceleration.deviation_of_pixels
     if pixels is None or not pixels.largest:
         return
@@ -87,12 +86,12 @@ def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folde
 
 
 def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) -> Loaded | None:
-    """What `save_gate` wrote; None if the folder is that of a run.
+    """Load a folder that `save_gate` wrote; None if it is the folder of a run.
 
     Args:
-        folder: Where it lies.
-        detector: Its name, or None.
-        asked: What is asked of a threshold; a saved gate has one.
+        folder: The folder.
+        detector: Name of the detector, or None.
+        asked: Settings of a threshold; all must be None because a saved gate has its threshold.
     """
     if not (folder / GATE).is_file():
         return None
@@ -102,12 +101,12 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             f"{folder}: expected format {FORMAT}, got {entries.get('format')!r}, written by oodlit"
             f" {entries.get('oodlit')}; save the gate again"
         )
-    if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so that these numbers are text
+    if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so these numbers are text
         entries["threshold"] |= {n: _number(v) for n, v in entries["threshold"].items() if n in _ENDS}
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate has its threshold ({record.threshold}); load the folder of the run for another"
+            f"{folder}: a saved gate has its threshold ({record.threshold}); to choose another, load the run's folder"
         )
     fitted, _ = load(folder / FITTED)
     return folder / WEIGHTS, fitted[_chosen(detector, (record.detector,), folder)], record
@@ -121,12 +120,14 @@ def _number(text: object) -> object:
 
 
 def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: Detector, origin: FitOrigin) -> None:
-    """Write a folder that appears with all of its files, or not at all."""
+    """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidArgumentError(f"{folder}: it is not empty; name a new folder, a gate never replaces another")
+        raise InvalidArgumentError(f"{folder}: the folder is not empty; name a new folder")
     weights = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
-        raise InvalidArgumentError(f"the weights of {record.backbone.name} cannot be saved: {odd[0]!r} is no tensor")
+        raise InvalidArgumentError(
+            f"the weights of {record.backbone.name} cannot be saved: expected tensors, got {odd[0]!r}"
+        )
     entries: dict[str, Any] = msgspec.to_builtins(record)
     entries["threshold"] |= {name: repr(getattr(record.threshold, name)) for name in _ENDS}
     entries |= {"format": FORMAT, "oodlit": __version__}
@@ -137,7 +138,7 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         save({record.detector: detector}, made / FITTED, origin)
         write_text(made / GATE, json.dumps(entries, indent=1))
         fsync(made)
-        made.rename(folder)  # takes the place of an empty folder, too
+        made.rename(folder)  # also replaces an empty folder
     fsync(folder.parent)
 
 
@@ -145,13 +146,13 @@ def _chosen(detector: str | None, known: Sequence[str], folder: Path) -> str:
     if detector is None and len(known) == 1:
         return known[0]
     if detector is None:
-        raise InvalidArgumentError(f"Gate: which detector of {folder}? Give detector=, one of {', '.join(known)}")
+        raise InvalidArgumentError(f"Gate: which detector of {folder}? Pass detector=, one of {', '.join(known)}")
     if detector not in known:
         raise UnknownNameError.of(f"detector in {folder}", detector, known)
     return detector
 
 
 def _class_names(results: Results, num_classes: int) -> tuple[str, ...]:
-    """Names of the labels, if there is one for each logit."""
+    """Return the names of the labels if there is one per logit."""
     lists = (info.class_names for info in results.datasets if info.role in NAMES_OF_LABELS)
     return next((tuple(names) for names in lists if names and len(names) == num_classes), ())

@@ -1,4 +1,4 @@
-"""The network of a run, made again from its record or taken from the user, and seen to be the same."""
+"""Rebuild the network of a run from its record, or verify the one that the user passes."""
 
 import copy
 import threading
@@ -18,12 +18,12 @@ from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin
 from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.gate.record import GateBackbone
+from oodlit.gate.gate_record import GateBackbone
 from oodlit.module import OODModule
 
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
-_GIVE = "give the network: Gate.load(..., model=network), an nn.Module or OODModule with the weights of the run"
+_PASS = "pass Gate.load(..., model=network), an nn.Module or OODModule with the weights of the run"
 
 
 def load_module(
@@ -34,27 +34,27 @@ def load_module(
     weights: Path | None,
     source: Path,
 ) -> OODModule:
-    """The network of a record with its transform, in eval mode; a module of its own around what the user gives.
+    """Return a new module with the network and transform of a run.
 
     Args:
-        record: What is known about the network of the run.
-        model: The network, or the dotted path of what makes it; None makes it again.
-        transform: That of the run, where the record does not say how it is made.
-        weights: A file of weights in place of those that the network has; None: it has them.
-        source: The folder, for messages.
+        record: Description of the network of the run.
+        model: The network, or the dotted path of a class or function that builds it; None = rebuild it.
+        transform: Transform of the run, if the record does not describe it.
+        weights: File of weights to load into the network; None = keep its own.
+        source: The folder, named in errors.
 
     Raises:
-        InvalidArgumentError: The record does not say how network or transform are made; says what to give.
-        FingerprintError: Weights, head or transform are not those of the run.
+        InvalidArgumentError: The record does not describe the network or the transform, and it was not passed.
+        FingerprintError: Weights, head or transform differ from those of the run.
     """
     module = _module(record, model, weights, source)
-    if transform is None:  # a record is not asked for what the user gives: it names what is imported
+    if transform is None:  # the recipe imports what it names, so it is only followed if necessary
         transform = _transform_of(record)
     if transform is not None:
         module.transform = transform
     if module.transform is None and record.transform != "None":
         raise InvalidArgumentError(
-            f"{source}: how its transform is made cannot be told from the record ({record.transform:.80}); give it:"
+            f"{source}: the record does not describe how to build the transform ({record.transform:.80}); pass"
             " Gate.load(..., transform=...)"
         )
     module.probe(pattern(torch.empty(2, *record.input_shape)))
@@ -64,20 +64,19 @@ def load_module(
 
 
 def lock_of(network: nn.Module) -> threading.Lock:
-    """The lock of a network, one for all gates around it: what they read of a pass is kept by hooks in the network."""
+    """Return the lock of a network, shared by all gates on it, because its hooks keep the activations of one pass."""
     return _LOCKS.setdefault(network, threading.Lock())
 
 
 def precision_context(precision: str) -> Callable[[torch.device], AbstractContextManager[Any]]:
-    """What a forward pass of a run in this precision takes place in, for a device.
+    """Return a function of a device that returns the context of a forward pass in this precision.
 
     Raises:
-        InvalidArgumentError: The run converted its weights; scores would be others.
+        InvalidArgumentError: The run converted its weights, which would change the scores.
     """
     if precision not in _AUTOCAST:
         raise InvalidArgumentError(
-            f"Gate: the run was made in precision {precision!r}; a gate computes in {', '.join(_AUTOCAST)} -"
-            " evaluate in one of these first"
+            f"Gate: expected a run in precision {', '.join(_AUTOCAST)}, got {precision!r}; evaluate in one of these"
         )
     dtype = _AUTOCAST[precision]
     return lambda device: nullcontext() if dtype is None else torch.autocast(device.type, dtype)
@@ -86,21 +85,21 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
 def _module(
     record: GateBackbone, model: OODModule | nn.Module | str | None, weights: Path | None, source: Path
 ) -> OODModule:
-    """A new module around the network that is given or made again."""
+    """Return a new module around the network that is passed or rebuilt."""
     arguments = dict(record.arguments)
     backbone, file = arguments.pop("backbone"), arguments.pop("weights")
     transform = None
     if model is not None:
         backbone, file = model, "hub"
-    if isinstance(backbone, Backbone):  # what it reads of the network is its own
+    if isinstance(backbone, Backbone):  # its arguments state how to read its network
         own, transform = backbone.arguments, backbone.transform
         if own is None:
-            raise InvalidArgumentError(f"{source}: the module that is given has recorded outputs and no network")
+            raise InvalidArgumentError(f"{source}: expected a module with a network, got one with recorded outputs")
         backbone, arguments = backbone.network, {name: own[name] for name in arguments}
     elif backbone is None:
         backbone, transform = _of_configuration(record, source)
     if weights is not None and isinstance(backbone, nn.Module):
-        backbone = copy.deepcopy(backbone)  # the user's own keeps its weights
+        backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
     with _seeded(record):
         return OODModule(
             backbone,
@@ -112,21 +111,23 @@ def _module(
 
 
 def _of_configuration(record: GateBackbone, source: Path) -> tuple[nn.Module, Callable[..., Any] | None]:
-    """The network that the configuration of a run describes by its class, and its transform."""
+    """Build the network that the configuration of the run describes, and its transform."""
     described = record.configuration.get("backbone")
     if described is None:
-        raise InvalidArgumentError(f"{source}: the network was made by code, and its record cannot say how; {_GIVE}")
+        raise InvalidArgumentError(
+            f"{source}: the network was built in code, so the record cannot describe it; {_PASS}"
+        )
     search_current_folder()
     try:
         with _seeded(record):
             made = make(plan(described, nn.Module, "backbone"))
     except OodlitError as error:
-        raise InvalidArgumentError(f"{source}: its network cannot be made again: {error}; {_GIVE}") from error
+        raise InvalidArgumentError(f"{source}: the network cannot be rebuilt: {error}; {_PASS}") from error
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
 
 def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
-    """The transform that a record describes, or the configuration of the data; None if neither does."""
+    """Build the transform from the record or from the configuration of the data; None if neither describes it."""
     if record.transform_recipe is not None:
         made: Callable[..., Any] = made_from(record.transform_recipe)
         return made
@@ -140,7 +141,7 @@ def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
 
 @contextmanager
 def _seeded(record: GateBackbone) -> Iterator[None]:
-    """Weights that were random are made from the seed of the run again; the caller's random state stays as it was."""
+    """Draw random weights from the seed of the run, and keep the caller's random state."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(record.configuration.get("seed", 0)))
         yield
