@@ -24,7 +24,6 @@ from oodlit.results.files.storage import is_complete
 from oodlit.results.record_parts import SkippedImage
 from oodlit.results.run_record import RunRecord
 from oodlit.roles import Role
-from oodlit.runs.checks import warn_of_skipped
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
@@ -33,6 +32,7 @@ from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import RunLog, log_to_all
 from oodlit.runs.recorder import Recorder
 from oodlit.runs.resumed import Resumed, resume
+from oodlit.runs.run_checks import warn_of_skipped
 from oodlit.runs.start import Start
 from oodlit.runs.verification import Match, Verification, every_row
 from oodlit.scoring.costs import Costs

@@ -14,8 +14,8 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 import oodlit.datamodules as public
 from oodlit.datamodules import ImageNetBenchmark
+from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
-from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.published_sets import build_set, list_set
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.imagenet_classes import class_names, wnids

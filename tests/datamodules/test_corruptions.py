@@ -13,7 +13,7 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS, CorruptedSource, corrupt, corrupted_stream, prepare
-from oodlit.datamodules.generated.unit_tests import encode
+from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.datamodules.transforms import without_resize

@@ -8,7 +8,7 @@ import pytest
 
 from oodlit.datamodules.benchmarks.photos import SIZES, PhotosBenchmark
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.roles import Role
 from tests.callbacks.processes import check_ended, run_function

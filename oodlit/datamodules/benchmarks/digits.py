@@ -17,8 +17,8 @@ from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS, encode
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
