@@ -184,7 +184,7 @@ def test_ground_truth_files_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="expected labels of 50000 images, got 1"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 1000\n")
-    with pytest.raises(DataError, match="class index 1000"):
+    with pytest.raises(DataError, match="got 1000"):
         read_val_labels(file, count=1)
     with pytest.raises(DataError, match=r"with meta\.mat"):
         read_val_labels(tmp_path)

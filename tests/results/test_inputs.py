@@ -149,13 +149,13 @@ def test_names_of_shares_have_all_digits():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tpr": "0.95"}, "tpr='0.95'"),
+        ({"tpr": "0.95"}, "tpr .* got '0.95'"),
         ({"der": 0.95}, r"der to be a list of fractions, such as \(0\.95, 0\.99\), got 0\.95"),
         ({"der": (0.95, 0.95)}, "contains a fraction twice"),
-        ({"bootstrap": 2.5}, r"bootstrap=2\.5: a number of repetitions"),
-        ({"bootstrap": True}, "bootstrap=True"),
-        ({"seed": -1}, "seed=-1: an integer >= 0"),
-        ({"classes": {"near": "sky"}}, "'sky'}: a list of class names"),
+        ({"bootstrap": 2.5}, r"bootstrap .* got 2\.5"),
+        ({"bootstrap": True}, "bootstrap .* got True"),
+        ({"seed": -1}, "seed .* got -1"),
+        ({"classes": {"near": "sky"}}, "a list of class names, got 'sky'"),
         ({"classes": {"val": ["zero"]}}, "its role is id; only groups can be chosen"),
     ],
 )
