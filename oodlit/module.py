@@ -1,7 +1,7 @@
 """Wrap any classifier as a LightningModule that returns the logits and features of every image."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,14 @@ from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits, has_dropout, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
-from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
+from oodlit.backbones.loading import (
+    class_name,
+    default_transform,
+    eval_mode,
+    load_network,
+    normalization_std,
+    unwrapped,
+)
 from oodlit.backbones.network_reader import NetworkReader
 from oodlit.base.fingerprint import join, sketch
 from oodlit.base.plan import RunPlan, plan_of
@@ -162,22 +169,11 @@ class OODModule(pl.LightningModule):
         device, dtype = place_of(self.network)
         inputs = images.to(device, dtype if images.is_floating_point() else None)
         try:
-            with self._eval_mode(), torch.no_grad():
+            with eval_mode(self.network), torch.no_grad():
                 made = self._reader.read(inputs)
         except Exception:  # networks raise any error; `probe` reports it
             return ""
         return sketch(*(v.to(dtype) for v in (made.logits, made.features) if v is not None))
-
-    @contextmanager
-    def _eval_mode(self) -> Iterator[None]:
-        was_training = self.network.training
-        if was_training:
-            self.network.eval()
-        try:
-            yield
-        finally:
-            if was_training:
-                self.network.train()
 
     def on_predict_start(self) -> None:
         """Apply `channels_last` and `compile`."""
@@ -312,7 +308,7 @@ class OODModule(pl.LightningModule):
             self._weights_hash.expect_conversion(precision.convert_input(torch.zeros(1)).dtype)
         self._reader.start_again()
         self._examined = True
-        with self._eval_mode(), context:
+        with eval_mode(self.network), context:
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -228,18 +228,20 @@ class Outputs:
         if keys is not None:
             index = range(len(self))[rows] if isinstance(rows, slice) else torch.arange(len(self))[rows.cpu()].tolist()
             keys = [keys[i] for i in index]
-        hidden = None if self.hidden is None else {n: v[rows] for n, v in self.hidden.items()}
-        tensors = {n: v[rows] for n in _TENSORS if (v := getattr(self, n)) is not None}
-        return replace(self, keys=keys, hidden=hidden, **tensors)
+        return replace(self, keys=keys, **self._mapped(lambda value: value[rows]))
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Outputs":
         """Return the outputs on another device; `dtype` applies to logits and features."""
-        moved = {n: v.to(device) for n in _TENSORS if (v := getattr(self, n)) is not None}
-        hidden = None if self.hidden is None else {n: v.to(device) for n, v in self.hidden.items()}
+        moved = self._mapped(lambda value: value.to(device))
         for name in ("logits", "features"):
             if dtype is not None and name in moved:
                 moved[name] = moved[name].to(dtype)
-        return replace(self, hidden=hidden, **moved)
+        return replace(self, **moved)
+
+    def _mapped(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
+        """Return all tensors, changed."""
+        hidden = None if self.hidden is None else {n: change(v) for n, v in self.hidden.items()}
+        return {"hidden": hidden} | {n: change(v) for n in _TENSORS if (v := getattr(self, n)) is not None}
 
     def __repr__(self) -> str:
         """Return field names with shapes, without values."""

@@ -107,6 +107,19 @@ def frozen_mode(network: nn.Module) -> nn.Module:
         return Exported(network)
 
 
+@contextmanager
+def eval_mode(network: nn.Module) -> Iterator[None]:
+    """Run a block with a network in eval mode, and restore its mode."""
+    was_training = network.training
+    if was_training:
+        network.eval()
+    try:
+        yield
+    finally:
+        if was_training:
+            network.train()
+
+
 class Exported(nn.Module):
     """Wrapper of an exported program, whose mode is fixed."""
 

@@ -79,7 +79,6 @@ class Peers:
             self._is_open = False
             if is_done:
                 self._send_to_all({"bye": True})
-            if is_done:
                 self._end_search()
             for connection in self.sockets.values():
                 with suppress(OSError):

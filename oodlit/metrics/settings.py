@@ -81,11 +81,6 @@ class Settings:
         """Return plain values, for run.json."""
         return asdict(self) | {"der": list(self.der)}
 
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> "Settings":
-        """Restore settings from `to_json`."""
-        return cls(**{**entry, "der": tuple(entry["der"])})
-
 
 def percent(share: float) -> str:
     """Format a fraction for metric names.

@@ -11,7 +11,7 @@ from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import place_of
 from oodlit.backbones.identity import WeightsHash
-from oodlit.backbones.loading import class_name
+from oodlit.backbones.loading import class_name, eval_mode
 from oodlit.base.checks import check_int
 from oodlit.base.fingerprint import join
 from oodlit.base.plan import plan_of
@@ -103,13 +103,8 @@ class ObjectModule(pl.LightningModule):
         return self._read(images, ())
 
     def _read(self, images: Sequence[Tensor], layers: Sequence[str]) -> list[ImageBoxes]:
-        was_training = self.network.training
-        self.network.eval()
-        try:
-            with torch.no_grad():
-                return self.reader.read(images, dict.fromkeys(layers, self.cells), min_confidence=self.min_confidence)
-        finally:
-            self.network.train(was_training)
+        with eval_mode(self.network), torch.no_grad():
+            return self.reader.read(images, dict.fromkeys(layers, self.cells), min_confidence=self.min_confidence)
 
     def predict_step(self, batch: Mapping[str, Any], batch_idx: int, dataloader_idx: int = 0) -> Detections:
         """Return the boxes of one batch.

@@ -126,7 +126,7 @@ def test_bad_comparisons_are_refused():
         results.compare("good", "goood")
     with pytest.raises(InvalidArgumentError, match="two different detectors"):
         results.compare("good", "good")
-    with pytest.raises(InvalidArgumentError, match="expected test .* got 't'"):
+    with pytest.raises(InvalidArgumentError, match=r"expected test .* got 't'"):
         results.compare("good", test="t")
     with pytest.raises(UnknownNameError, match="metric with values per OOD class 'aurc'"):
         results.compare("good", metric="aurc")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 from torch import Tensor
@@ -142,8 +142,9 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
             raise InvalidArgumentError(f"{folder} contains no saved detectors: {file.name} is missing")
     text = text_file.read_text(encoding="utf-8")
     try:
-        metadata = _metadata(tensor_file)
-        if metadata.get("description") != text:
+        with safe_open(tensor_file, framework="pt") as opened:
+            written = (opened.metadata() or {}).get("description")
+        if written != text:
             raise InvalidArgumentError(f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits")
         description = json.loads(text)
         if description["format"] != FORMAT:
@@ -207,10 +208,3 @@ def detector_to_config(detector: Detector) -> dict[str, Any]:
     """
     arguments = {n: detector_to_config(v) if isinstance(v, Detector) else v for n, v in detector.settings.items()}
     return {"class_path": public_path(type(detector)), "init_args": arguments}
-
-
-def _metadata(file: Path) -> dict[str, str]:
-    from safetensors import safe_open  # noqa: PLC0415  # reads the file header only
-
-    with safe_open(file, framework="pt") as opened:
-        return opened.metadata() or {}

@@ -41,15 +41,11 @@ def whitening(
         >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
         [0.5, 1.0]
     """
-    lower, failed = torch.linalg.cholesky_ex(covariance.double())
-    if not failed:
-        identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-        inverse = torch.linalg.solve_triangular(lower, identity, upper=False)
-        # |L^-1|^2 bounds the inverse of the smallest eigenvalue and the trace bounds the largest one: far from the
-        # floor, no eigenvalue has to be computed.
-        if 1 / float(inverse.square().sum()) > SAFE * float(covariance.diagonal().sum()):
-            factor: Tensor = inverse.T.contiguous()
-            return factor
+    inverse = _inverse_factor(covariance.double())
+    # |L^-1|^2 bounds the inverse of the smallest eigenvalue and the trace bounds the largest one: far from the floor,
+    # no eigenvalue has to be computed.
+    if inverse is not None and 1 / float(inverse.square().sum()) > SAFE * float(covariance.diagonal().sum()):
+        return inverse.T.contiguous()
     scaled = _whitening_of_scaled(covariance.double())
     if scaled is not None:
         return scaled
@@ -69,15 +65,22 @@ def _whitening_of_scaled(covariance: Tensor) -> Tensor | None:
     scales = covariance.diagonal().sqrt()
     if not bool((scales > 0).all()):
         return None
-    lower, failed = torch.linalg.cholesky_ex(covariance / scales / scales[:, None])
-    if failed:
+    inverse = _inverse_factor(covariance / scales / scales[:, None])
+    if inverse is None:
         return None
-    identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-    inverse = torch.linalg.solve_triangular(lower, identity, upper=False)
     factor = (inverse / scales).T.contiguous()
     exact = 1 / float(inverse.square().sum()) > SAFE * len(scales)
     unbounded = 1 / float(factor.square().sum()) > RELATIVE_FLOOR * float(covariance.diagonal().sum())
     return factor if exact and unbounded else None
+
+
+def _inverse_factor(matrix: Tensor) -> Tensor | None:
+    """Return the inverse of the Cholesky factor; None if the matrix is not positive definite."""
+    lower, failed = torch.linalg.cholesky_ex(matrix)
+    if failed:
+        return None
+    inverse: Tensor = torch.linalg.solve_triangular(lower, torch.eye(len(lower)).to(lower), upper=False)
+    return inverse
 
 
 def class_gaussians(statistics: Statistics, kind: type[Moments] = ClassMoments) -> dict[str, Tensor]:

@@ -64,9 +64,7 @@ class PerturbedHead:
     def _drawn(self, start: int, stop: int) -> Float[Tensor, "copies classes features"]:
         weights = self.weight.new_empty(stop - start, *self.weight.shape)
         scales = self.strength * torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
-        noise = torch.empty(
-            self.weight.shape, dtype=torch.float64
-        )  # reused, since allocating it for every copy can exhaust memory
+        noise = torch.empty(self.weight.shape, dtype=torch.float64)  # reused, since one for each could exhaust memory
         for place, copy in enumerate(range(start, stop)):
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + copy)
             drawn = torch.randn(noise.shape, generator=generator, dtype=torch.float64, out=noise).to(weights.device)

@@ -46,11 +46,8 @@ class FeatureBank(SmallestHashes):
         """Estimate the peak memory of the state in each process; the detectors share it."""
         if not self.is_shared:
             return self._bytes_at_peak(num_train, 4 * width + 16)
-        own, copy = (
-            num_train / self._processes,
-            num_train / self._sharing,
-        )  # own rows, and a part of the copy
-        return round((own + copy) * (4 * width + 16)) + PAGE_BYTES
+        rows = num_train / self._processes + num_train / self._sharing  # own rows, and a part of the copy
+        return round(rows * (4 * width + 16)) + PAGE_BYTES
 
     def place(
         self, copies: Copies, *, width: int, num_train: int, processes: int, sharing: int, memory: int | None
@@ -84,11 +81,9 @@ class FeatureBank(SmallestHashes):
         can_be = sharing > 1 and not self.ordered
         self.is_shared = can_be and (copies == "machine" or (copies == "auto" and is_large))
         self._processes, self._sharing = processes, sharing
-        each, together = (
-            (f"once per process, in each of {processes} processes"),
-            f"once per machine, shared by its {sharing} processes",
-        )
-        where = together if self.is_shared else each
+        where = f"once per process, in each of {processes} processes"
+        if self.is_shared:
+            where = f"once per machine, shared by its {sharing} processes"
         return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is kept {where}"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:

@@ -189,12 +189,8 @@ class SmallestHashes(Statistic):
 
     def changed_columns(self) -> list[str]:
         """Return the names of returned columns that were written to since."""
-        alive = {
-            name: (tensor, version)
-            for name, (ref, version) in self._handed_out.items()
-            if (tensor := ref()) is not None
-        }
-        return [name for name, (tensor, version) in alive.items() if version_of(tensor) != version]
+        handed_out = ((name, ref(), version) for name, (ref, version) in self._handed_out.items())
+        return [name for name, value, version in handed_out if value is not None and version_of(value) != version]
 
 
 def _tight(column: Tensor) -> Tensor:
