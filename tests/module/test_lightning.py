@@ -37,7 +37,7 @@ print(base.__module__, len(detection.results.scores))
 
 CHILD = """
 import os, subprocess
-child = "import oodlit.callbacks as c; print(*(k.__module__ for k in c.OODDetection.__mro__ if k.__name__ == 'Callback'))"
+child = "import oodlit.callbacks as c; [print(k.__module__) for k in c.OODDetection.__mro__ if k.__name__ == 'Callback']"
 print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
 """
 
