@@ -35,11 +35,14 @@ print(base.__module__, len(detection.results.scores))
 """
 
 
-CHILD = """
+CHILD = '''
 import os, subprocess
-child = "import oodlit.callbacks as c; [print(k.__module__) for k in c.OODDetection.__mro__ if k.__name__ == 'Callback']"
-print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+child = """
+from oodlit.callbacks import OODDetection
+print(*[kind.__module__ for kind in OODDetection.__mro__ if kind.__name__ == 'Callback'])
 """
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+'''
 
 
 def in_a_new_process(code: str) -> subprocess.CompletedProcess[str]:
