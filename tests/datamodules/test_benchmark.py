@@ -114,7 +114,7 @@ def test_corruptions_are_generated_where_they_are_not_there(root, monkeypatch):
     assert len(stream) == 8 * 75
     assert stream.prepared
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
-    with pytest.raises(MissingExtraError, match=r"ImageNet-C on the fly needs .*oodlit\[corruptions\]"):
+    with pytest.raises(MissingExtraError, match=r"ImageNet-C on the fly requires .*oodlit\[corruptions\]"):
         ImageNetBenchmark(root, ["imagenet_c"], complete=False)
 
 

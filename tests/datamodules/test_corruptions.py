@@ -94,13 +94,13 @@ def test_a_broken_image_stays_an_error():
     source = CorruptedSource(MemorySource([Sample("a", b"x"), Sample("b", b"", error="gone")]), kinds=["fog"])
     first, second = source.read(0, 2)
     assert "undecodable" in first.error
-    assert second.error == "gone"
+    assert second.error.endswith(": gone")
 
 
 def test_bad_settings(monkeypatch):
     with pytest.raises(UnknownNameError, match="unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'"):
         CorruptedSource(id_source(), kinds=["gausian_noise"])
-    with pytest.raises(InvalidArgumentError, match="fog: severity 6"):
+    with pytest.raises(InvalidArgumentError, match=r"fog: expected severity .* got 6"):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
     with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
         CorruptedSource(id_source(), kinds=["fog", "fog"])

@@ -67,7 +67,7 @@ def test_missing_or_other_package(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "files", missing)
-    with pytest.raises(MissingExtraError, match=r"PhotosBenchmark needs .*pip install 'oodlit\[imagenet-demo\]'"):
+    with pytest.raises(MissingExtraError, match=r"PhotosBenchmark requires .*pip install 'oodlit\[imagenet-demo\]'"):
         PhotosBenchmark()
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
     with pytest.raises(DataError, match=r"foolbox: expected 20 pictures each"):

@@ -63,7 +63,8 @@ class DigitsData(OODDataModule):
     """
 
     def __init__(self, streams: Sequence[Stream], seed: int, loading: LoadingOptions) -> None:
-        super().__init__(streams, **{"transform": digits_transform(), **loading})
+        transform = loading.get("transform")  # None stands for the default, also in a written configuration
+        super().__init__(streams, **{**loading, "transform": digits_transform() if transform is None else transform})
         self.seed = seed
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
