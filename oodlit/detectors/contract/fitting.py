@@ -55,22 +55,20 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
     """Create empty statistics, one per type: those that `detectors` require, and `extra` ones with all their fields."""
     kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
-    owners = {
-        k: []
-        if k in extra
-        else [o for d in detectors for o in d.modules() if isinstance(o, Detector) and k in o.statistics]
-        for k in kinds
-    }
-    return Statistics(kind.for_detectors(owners[kind]) for kind in kinds)
+    parts = _parts(detectors)
+    return Statistics(k.for_detectors([] if k in extra else [p for p in parts if k in p.statistics]) for k in kinds)
 
 
 def estimate_bytes(statistics: Statistics, facts: BackboneFacts, detectors: Iterable[Detector] = ()) -> int:
     """Estimate the memory of the statistics of a training set and of the fitted detectors, in bytes."""
-    parts = (part for d in detectors for part in d.modules() if isinstance(part, Detector))
-    return sum(
-        s.estimate_bytes(width=facts.width, num_classes=facts.num_classes, num_train=facts.num_train)
-        for s in statistics.values()
-    ) + sum(part.kept_bytes(facts) for part in parts)
+    sizes = {"width": facts.width, "num_classes": facts.num_classes, "num_train": facts.num_train}
+    of_statistics = sum(statistic.estimate_bytes(**sizes) for statistic in statistics.values())
+    return of_statistics + sum(part.kept_bytes(facts) for part in _parts(detectors))
+
+
+def _parts(detectors: Iterable[Detector]) -> list[Detector]:
+    """Return the detectors with all detectors nested in them."""
+    return [part for detector in detectors for part in detector.modules() if isinstance(part, Detector)]
 
 
 def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
