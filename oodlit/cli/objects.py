@@ -136,7 +136,7 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
 
     Args:
         results: folders of results; several are compared
-        out: file to write (default: report.html in the folder; for several, comparison/report.html)
+        out: file to write (default: report.html in the folder, or comparison/)
     """
     from oodlit.cli.report import report as write
 

@@ -94,7 +94,7 @@ def build(
         return
     own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
     if extra := [option for option, value in own.items() if value is not None]:
-        raise UsageError(f"{', '.join(extra)}: only for your own data sets; {name!r} is a known one")
+        raise UsageError(f"{', '.join(extra)}: only for custom data sets; {name!r} is a known one")
     if labels is not None:
         description = _flat_val(labels, any_count=incomplete)
     with status(f"listing {source}"), _warnings_at_end():

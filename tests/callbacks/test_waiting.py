@@ -66,7 +66,7 @@ def fresh(rows: slice = slice(None)) -> Outputs:
 
 def scoring(chosen, *, later: bool) -> Scoring:
     made = Scoring(chosen, strict=False)
-    made.looks_later_on = frozenset({"cpu"} if later else ())
+    made.defers_on = frozenset({"cpu"} if later else ())
     return made
 
 

@@ -349,7 +349,7 @@ def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:
     assert {"argv", "versions", "backbone", "config", "counts"} <= set(run)
 
 
-def test_b4_a_run_that_broke_off_does_not_keep_its_folder_from_the_next(config: Path, tmp_path: Path) -> None:
+def test_a_run_that_broke_off_does_not_keep_its_folder_from_the_next(config: Path, tmp_path: Path) -> None:
     """Also where somebody made a page of the finished streams meanwhile."""
     out = tmp_path / "out"
     arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]

@@ -10,7 +10,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
-from oodlit.cli.running.quiet import RunProgress, quiet
+from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
@@ -87,7 +87,7 @@ def _record(
         torch.manual_seed(seed)
         recorder = FeatureCache(folder, dtype=dtype)
         with progress(shown=is_first_process()) as bars:
-            announcement = _Announcement(recorder, lambda text: say(f"--cache {folder}: {text}"))
+            announcement = Announcement(lambda: recorder.found, lambda text: say(f"--cache {folder}: {text}"))
             shown = RunProgress(bars, doing="recording", then="closing the cache")
             options = {**trainer, "enable_progress_bar": False, "logger": False}
             runner = pl.Trainer(callbacks=[recorder, announcement, shown], **options)
@@ -120,13 +120,3 @@ def _differences(how: Mapping[str, Any], asked: Mapping[str, str], data: OODData
     recorded = {"decoder": "workers", **how}
     differing = {name: value for name, value in requested.items() if recorded.get(name, value) != value}
     return ", ".join(f"{name} {recorded[name]} (requested: {value})" for name, value in differing.items())
-
-
-class _Announcement(pl.Callback):
-    """Report what was found and what is recorded, once the cache is known to belong to this network."""
-
-    def __init__(self, recorder: FeatureCache, say: Callable[[str], None]) -> None:
-        self.recorder, self.say = recorder, say
-
-    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.say(self.recorder.found)
