@@ -15,7 +15,6 @@ from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import ms_per_image
 
 _log = logging.getLogger("oodlit.callbacks")
 
@@ -42,7 +41,7 @@ class Scoring:
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
         self.defers_on = frozenset({"cuda"})
-        """Types of devices that queue their work: their checks are deferred to the end of the batch, for all detectors."""
+        """Types of devices that queue their work: checks are deferred to the end of the batch, for all detectors."""
         self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
@@ -123,10 +122,6 @@ class Scoring:
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:
             raise error
-
-    def cost_ms(self) -> dict[str, float]:
-        """Milliseconds per row of each detector that scored any; extra forward passes included."""
-        return ms_per_image([self.clock.state(wait=True)])
 
 
 def _is_foreign(detector: Detector) -> bool:
