@@ -41,7 +41,7 @@ def test_missing_extra_names_the_pip_line(
 
 def test_package_without_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
-    with pytest.raises(DataError, match="0 files of weights; one is expected"):
+    with pytest.raises(DataError, match="expected one file of weights, got 0"):
         load_efficientnet_lite0()
 
 
