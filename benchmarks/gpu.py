@@ -237,13 +237,13 @@ def part_fit(sizes: Sizes) -> dict[str, Any]:
     with torch.inference_mode():
         scoring = fitted(closed_form(), sizes, head, rows=sizes.train, clock=clock)
     record = time_record([clock.state(wait=True)])
-    slowest = dict(sorted(record["fit"].items(), key=lambda item: -item[1])[:8])
-    spent = record["mean"]["statistics"]
+    slowest = dict(sorted(record.fit.items(), key=lambda item: -item[1])[:8])
+    spent = record.mean["statistics"]
     return {
         "rows": sizes.train,
         "statistics_s": spent,
         "statistics_us": round(1e6 * spent / sizes.train, 2),
-        "fits_s": record["mean"].get("fit", 0.0),
+        "fits_s": record.mean.get("fit", 0.0),
         "slowest_fits_s": slowest,
         "failed": scoring.failed,
     }

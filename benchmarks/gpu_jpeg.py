@@ -8,6 +8,7 @@ import pytorch_lightning as pl
 import torch
 from streaming import photo  # the folder of this file is on the path
 
+from oodlit.base.json_files import to_plain
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import OODDataModule, Stream
 from oodlit.datamodules.shards import Entry, build_shards, shard_stream
@@ -57,6 +58,6 @@ def run_from(streams: list[Stream], module: Any, **loading: Any) -> dict[str, An
     return {
         "run_s": round(spent, 2),
         "images_per_s": round(sum(map(len, streams)) / busy),
-        "time": record,
-        "acceleration": detection.results.run.acceleration,
+        "time": to_plain(record),
+        "acceleration": to_plain(detection.results.run.acceleration),
     }

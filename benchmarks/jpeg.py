@@ -23,6 +23,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results
+from oodlit.base.json_files import to_plain
 from oodlit.callbacks import OODDetection
 from oodlit.cli.demos.imagenet import load_efficientnet_lite0
 from oodlit.datamodules import MemorySource, OODDataModule, PhotosBenchmark, unit_test_stream
@@ -81,7 +82,7 @@ def compared(results: Results, exact: Results) -> dict[str, Any]:
     }
     accuracy = [r.table[r.table["metric"] == "accuracy"]["value"].iloc[0] for r in (results, exact)]
     return {
-        "acceleration": results.run.acceleration,
+        "acceleration": to_plain(results.run.acceleration),
         "deviation_of_scores_of_all_images": {name: round(value, 6) for name, value in scores.items()},
         "largest_change_of_msp": float((results.scores["msp"] - exact.scores["msp"]).abs().max()),
         "mean_fpr95_over_tests": {

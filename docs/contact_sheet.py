@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, draw
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS, draw
 
 WIDTH, HEIGHT, PER_TEST = 120, 90, 4
 SCALES = {"low_freq_pixel_perm": 1.0, "blobs": 1.0}  # shown as a detail at full size

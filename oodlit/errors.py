@@ -98,7 +98,7 @@ class MissingExtraError(OodlitError, ImportError):
 
         Example:
             >>> str(MissingExtraError.of("this", "corruptions"))
-            "this needs an optional dependency: pip install 'oodlit[corruptions]', or '.[corruptions]' in a checkout"
+            "this requires an optional dependency: pip install 'oodlit[corruptions]', or '.[corruptions]' in a checkout"
         """
         return cls(
             f"{feature} requires an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"

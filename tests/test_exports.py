@@ -12,7 +12,7 @@ PACKAGES = (
     "oodlit.datamodules",
     "oodlit.datamodules.shards",
     "oodlit.datamodules.generated.unit_test_source",
-    "oodlit.datamodules.generated.unit_tests",
+    "oodlit.datamodules.generated.unit_test_kinds",
     "oodlit.detectors",
     "oodlit.errors",
     "oodlit.gate",

@@ -1,7 +1,7 @@
 """Private names stay private, and a name means one thing."""
 
 import ast
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -24,6 +24,24 @@ OF_TORCH = {
     "_version": "torch has no public count of writes; `outputs.version_of` is the only reader",
 }
 """Private names of torch that oodlit reads, and why."""
+
+REPEATED_FILES = {
+    "manifest",
+    "module",
+    "record",
+    "recorder",
+    "registry",
+    "results",
+    "rows",
+    "scoring",
+    "settings",
+    "summary",
+    "tables",
+}
+"""Names of files that occur in several rooms, because images, boxes and recorded features each have such a part."""
+NAMED_BY_SUBJECT = ("cli/", "datamodules/benchmarks/", "datamodules/sets/", "report/sections/", "results/plots/")
+NAMED_BY_SUBJECT += ("results/published/",)
+"""Folders whose files are named after a command, data set, section, figure or paper, as users call them."""
 
 
 @cache
@@ -92,3 +110,9 @@ def test_no_two_public_classes_have_the_same_name():
                 places[node.name].append(file)
     assert len(places) > 200
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_few_files_have_the_same_name():
+    files = [Path(file).relative_to("oodlit") for file in trees() if file.startswith("oodlit/")]
+    names = Counter(file.stem for file in files if not file.as_posix().startswith(NAMED_BY_SUBJECT))
+    assert {name for name, number in names.items() if number > 1} - {"__init__"} == REPEATED_FILES

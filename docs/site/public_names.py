@@ -14,7 +14,7 @@ MODULES = (
     "oodlit.datamodules",
     "oodlit.datamodules.shards",
     "oodlit.datamodules.generated.unit_test_source",
-    "oodlit.datamodules.generated.unit_tests",
+    "oodlit.datamodules.generated.unit_test_kinds",
     "oodlit.detectors",
     "oodlit.detectors.statistics",
     "oodlit.callbacks",

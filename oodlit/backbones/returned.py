@@ -129,7 +129,7 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
         likeness = "probabilities: all of the first outputs are between 0 and 1"
     elif _is_of_one_sign(values) and _is_constant(values.sum(dim=1), values, tolerance):
         likeness = f"probabilities: each row of the first outputs sums to {float(values[0].sum()):.4g}"
-    elif any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):
+    elif len(values) > 2 and any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):  # two rows may agree
         likeness = "log-probabilities: all rows of the first outputs have the same log-sum-exp after scaling"
     if likeness:
         warnings.warn(

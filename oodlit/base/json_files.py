@@ -46,8 +46,9 @@ def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int | None 
     """Parse the content of a JSON file; `where` names it in messages. See `read_json`.
 
     Example:
-        >>> parse_json(b'{"images": 3}', dict[str, int], where="info.json")
-        {'images': 3}
+        >>> Info = msgspec.defstruct("Info", [("images", int)])
+        >>> parse_json(b'{"images": 3}', Info, where="info.json")
+        Info(images=3)
     """
     try:
         # Python's parser and not that of msgspec: keys of images may hold halves of surrogate pairs.
@@ -66,9 +67,10 @@ def as_type(value: object, kind: type[T], *, where: str, hint: str = "") -> T:
         DataError: An entry is missing or has another type; names the entry.
 
     Example:
-        >>> as_type({"images": "3"}, dict[str, int], where="info.json")
+        >>> Info = msgspec.defstruct("Info", [("images", int)])
+        >>> as_type({"images": "3"}, Info, where="info.json")
         Traceback (most recent call last):
-        oodlit.errors.DataError: info.json: Expected `int`, got `str` - at `$[...]`
+        oodlit.errors.DataError: info.json: Expected `int`, got `str` - at `$.images`
     """
     try:
         return msgspec.convert(value, kind)

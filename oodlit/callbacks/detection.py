@@ -10,11 +10,11 @@ from oodlit.callbacks.with_detectors import WithDetectors
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.results import Results, Settings
-from oodlit.runs.checks import IMAGES
 from oodlit.runs.choice import Probe, probe
 from oodlit.runs.images.recorder import ImageOptions, ImageRecorder
 from oodlit.runs.loggers import check_figures
 from oodlit.runs.record import Record
+from oodlit.runs.run_checks import IMAGES
 from oodlit.runs.start import Options, Start
 
 

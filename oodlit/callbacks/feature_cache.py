@@ -8,11 +8,11 @@ from oodlit.callbacks.detection import OODDetection
 from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import DTYPES
-from oodlit.runs.checks import IMAGES, check_strategy
 from oodlit.runs.choice import probe
 from oodlit.runs.features.recorder import FeaturePass, FeatureRecorder
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.journal import cut_of
+from oodlit.runs.run_checks import IMAGES, check_strategy
 from oodlit.runs.shell import RunCallback
 from oodlit.scoring.clock import Clock
 

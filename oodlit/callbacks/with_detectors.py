@@ -11,10 +11,10 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.files.storage import check_replaceable
-from oodlit.runs.checks import Parts, check_alone, check_is_list, check_strategy
 from oodlit.runs.choice import Probe, choose, hidden_layers
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
+from oodlit.runs.run_checks import Parts, check_alone, check_is_list, check_strategy
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.shell import RunCallback
 from oodlit.runs.start import Options, Start

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
-from oodlit.configuration.names import PACKAGES
+from oodlit.configuration.lookup import PACKAGES
 from oodlit.errors import UnknownNameError, UsageError
 
 Function = Callable[..., int | None]

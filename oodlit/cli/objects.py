@@ -136,7 +136,7 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
 
     Args:
         results: folders of results; several are compared
-        out: file to write (default: report.html in the folder, or comparison/)
+        out: file to write (default: report.html in the folder)
     """
     from oodlit.cli.report import report as write
 

@@ -6,7 +6,7 @@ from pathlib import PurePath
 from typing import Any
 
 from oodlit.configuration.kinds import PLAIN, UNTYPED, is_a, shortened, type_names
-from oodlit.configuration.names import described
+from oodlit.configuration.lookup import described
 from oodlit.configuration.planning import Planned, parameters_of
 from oodlit.errors import InvalidArgumentError, OodlitError
 

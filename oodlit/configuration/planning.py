@@ -21,7 +21,7 @@ from oodlit.configuration.kinds import (
     shortened,
     type_names,
 )
-from oodlit.configuration.names import PACKAGES, find, short_names
+from oodlit.configuration.lookup import PACKAGES, find, short_names
 from oodlit.errors import UnknownNameError, UsageError
 
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")

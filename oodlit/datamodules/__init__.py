@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from oodlit.datamodules.generated.corruptions import CORRUPTIONS as CORRUPTIONS
     from oodlit.datamodules.generated.corruptions import CorruptedSource as CorruptedSource
     from oodlit.datamodules.generated.corruptions import corrupted_stream as corrupted_stream
+    from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS as UNIT_TESTS
     from oodlit.datamodules.generated.unit_test_source import UnitTestSource as UnitTestSource
     from oodlit.datamodules.generated.unit_test_source import unit_test_stream as unit_test_stream
-    from oodlit.datamodules.generated.unit_tests import UNIT_TESTS as UNIT_TESTS
     from oodlit.datamodules.loader import StreamLoader as StreamLoader
     from oodlit.datamodules.pipelines.shard_pipelines import shard_pipeline as shard_pipeline
     from oodlit.datamodules.pipelines.source import PipelineSource as PipelineSource

@@ -12,8 +12,8 @@ from oodlit.backbones.backbone import Backbone
 from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.stream_identity import identity
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData

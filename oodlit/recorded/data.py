@@ -100,6 +100,8 @@ class RowBatches(StreamBatches):
 class RowLoader(StreamLoader):
     """Batches of slices of rows, in this process's share."""
 
+    batches_class = RowBatches
+
     def __iter__(self) -> Iterator[Batch]:
         """Read the share of this process once; with the first row of all comes what was skipped in the recording."""
         share = reader_range(len(self.stream), self.rank, self.world_size)
@@ -108,9 +110,6 @@ class RowLoader(StreamLoader):
         for batch in super().__iter__():
             batch["skipped"], skipped = skipped, []
             yield batch
-
-    def _kind(self) -> type[StreamBatches]:
-        return RowBatches
 
 
 def _shape(stream: Stream) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from oodlit.metrics.entry import MetricEntry
 from oodlit.report.headline import share_text
 from oodlit.results import RunColumn, run_columns
 from oodlit.results.any_results import AnyResults
-from oodlit.results.comparing.several import values_of_column
+from oodlit.results.comparing.several_runs import values_of_column
 from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.names import MODEL, distinct
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from oodlit.base.atomic import write_bytes
 from oodlit.errors import DataError
-from oodlit.report.pools import hardest_classes
+from oodlit.report.severity_pools import hardest_classes
 from oodlit.results import Results
 from oodlit.roles import Role
 

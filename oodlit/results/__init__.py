@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from oodlit.results.comparing.correlation import level_correlation as level_correlation
     from oodlit.results.comparing.correlation import rank_correlation as rank_correlation
     from oodlit.results.comparing.detectors import compare as compare
-    from oodlit.results.comparing.several import RunColumn as RunColumn
-    from oodlit.results.comparing.several import mean_ranks as mean_ranks
-    from oodlit.results.comparing.several import run_columns as run_columns
-    from oodlit.results.comparing.several import values_of_runs as values_of_runs
+    from oodlit.results.comparing.several_runs import RunColumn as RunColumn
+    from oodlit.results.comparing.several_runs import mean_ranks as mean_ranks
+    from oodlit.results.comparing.several_runs import run_columns as run_columns
+    from oodlit.results.comparing.several_runs import values_of_runs as values_of_runs
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo

@@ -22,7 +22,7 @@ from oodlit.base.atomic import remove, write_bytes, write_text
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.base.json_files import to_plain
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.identity import identity
+from oodlit.datamodules.stream_identity import identity
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.errors import DataError

@@ -23,7 +23,6 @@ from oodlit.results.files.storage import is_complete
 from oodlit.results.record_parts import SkippedImage, TimeRecord
 from oodlit.results.run_record import RunRecord
 from oodlit.roles import Role
-from oodlit.runs.checks import check_train_size, warn_of_skipped
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
@@ -32,6 +31,7 @@ from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import log_to_all
 from oodlit.runs.resumed import Resumed, resume
 from oodlit.runs.row_kind import RowKind
+from oodlit.runs.run_checks import check_train_size, warn_of_skipped
 from oodlit.runs.start import Start
 from oodlit.runs.verification import Match, Verification, every_row
 from oodlit.scoring.costs import Costs

@@ -9,9 +9,9 @@ from oodlit._lightning import pl, warn_of_two
 from oodlit.base import peers
 from oodlit.base.plan import RunPlan
 from oodlit.base.termination import end_on_sigterm, is_default, say_where
-from oodlit.runs.checks import Parts, check_outputs, check_packages, warn_of_many_predictions
 from oodlit.runs.folder import check_writable, lock_folder
 from oodlit.runs.recorder import Recorder
+from oodlit.runs.run_checks import Parts, check_outputs, check_packages, warn_of_many_predictions
 from oodlit.runs.verification import leave_as_it_was
 
 

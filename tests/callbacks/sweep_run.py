@@ -22,7 +22,11 @@ from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_trainer
 
-ENDS = {"killed": "is gone", "error": r"on \S+ failed: ValueError: the end", "asked": r"on \S+ failed: TerminatedError"}
+ENDS = {
+    "killed": "disappeared",
+    "error": r"on \S+ failed: ValueError: the end",
+    "asked": r"on \S+ failed: TerminatedError",
+}
 """Ways in which a process ends, and what the others say of it."""
 
 

@@ -26,7 +26,7 @@ from oodlit.detectors import (
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
-from oodlit.runs import checks
+from oodlit.runs import run_checks as checks
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, run, stream

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.runs.checks import check_packages
+from oodlit.runs.run_checks import check_packages
 from tests.callbacks import every_kind
 from tests.callbacks.every_kind import KINDS, run
 from tests.callbacks.processes import Ended, run_function
@@ -95,7 +95,7 @@ def test_limited_batches_make_a_trial_but_no_cache(kind, sets, tmp_path) -> None
 
 
 def test_outputs_that_would_fill_the_memory_are_warned_of(kind, sets, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("oodlit.runs.checks.MANY_BYTES", 1000)
+    monkeypatch.setattr("oodlit.runs.run_checks.MANY_BYTES", 1000)
     one = KINDS[kind]
     with pytest.warns(UserWarning, match="return_predictions=False"):
         make_trainer(one.callback(tmp_path / "out")).predict(one.module(), one.data(sets))

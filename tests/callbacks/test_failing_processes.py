@@ -27,7 +27,7 @@ def check_ended(ended: list[Ended], what: str, victim: int) -> None:
     place = r"\((failing_script|termination).py, line \d+\); see its output"
     cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)} {place}"
     if what == "killed":
-        cause = f"process {victim} of {PROCESSES} is gone"
+        cause = f"process {victim} of {PROCESSES} disappeared"
     for rank, one in enumerate(ended):
         assert one.code != 0, rank
         assert "done" not in one.stdout

@@ -17,6 +17,7 @@ from oodlit.detectors import (
 )
 from oodlit.detectors.contract.reference import Reference
 from oodlit.results.files import storage
+from oodlit.results.record_parts import DetectorOverview
 from oodlit.runs import folder
 from oodlit.runs.images import recorder
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
@@ -71,7 +72,7 @@ def test_a_run_saves_once_and_draws_once(tmp_path, monkeypatch):
     assert sorted(calls) == ["save", "write", "write_report"]
     kept = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (kept["config"], kept["not_applicable"]) == ("a: 1", {"x": "why"})
-    assert kept["time"] == results.run.time
+    assert kept["time"] == results.run.entries()["time"]
 
 
 def test_the_same_run_twice_gives_the_same_files(tmp_path):
@@ -85,9 +86,9 @@ def test_the_same_run_twice_gives_the_same_files(tmp_path):
 
 def test_papers_are_part_of_the_record():
     record = run([Mine(), MSP()], streams=make_streams(with_train=False)).results.run
-    assert record["references"]["mine"]["title"] == "mine"
-    assert record["references"]["msp"]["year"] == 2017
-    assert record["overview"]["mine"] == {"reads": "logits", "is_fitted": False, "cost": "closed form", "tuned": ""}
+    assert record.references["mine"].title == "mine"
+    assert record.references["msp"].year == 2017
+    assert record.overview["mine"] == DetectorOverview("logits", is_fitted=False, cost="closed form", tuned="")
 
 
 class Mine(TrainFreeDetector):

@@ -121,7 +121,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_batch(tmp_p
 def test_parts_of_results_without_a_record_are_refused_before_the_first_batch(tmp_path):
     (tmp_path / "scores.parquet").write_text("mine")
     module = OODModule(CountingNet(6))
-    with pytest.raises(InvalidArgumentError, match=r"holds scores\.parquet but no run\.json"):
+    with pytest.raises(InvalidArgumentError, match=r"contains scores\.parquet but no run\.json"):
         run([MSP()], module=module, output_dir=tmp_path)
     assert not module.network.seen
     assert (tmp_path / "scores.parquet").read_text() == "mine"

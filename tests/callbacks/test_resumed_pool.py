@@ -8,8 +8,8 @@ import pytest
 
 from oodlit import Results, Role
 from oodlit.datamodules import severity_pool
-from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.stream_identity import identity
 from oodlit.detectors import MSP, Energy
 from tests.callbacks.pool_script import make_pool, samples
 from tests.callbacks.test_pools import id_stream

@@ -129,7 +129,7 @@ def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFi
         ("--backbone=test_resnet_typo", "unknown backbone 'test_resnet_typo'; did you mean"),
         ("--head=zapp", "zapp"),
         ("--max_batches=x", "--max_batches"),
-        ("--fitted=there", "not both; if the detectors stand in the file, add --detectors null"),
+        ("--fitted=there", "not both; if the file lists detectors, add --detectors null"),
     ],
 )
 def test_wrong_classes_in_a_run(option: str, message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -207,7 +207,7 @@ def test_fitted_in_place_of_the_detectors_of_the_file(
     assert main([*arguments, "--out", str(first)]) == 0
     assert main([*arguments, "--out", str(second), "--fitted", str(first / "fitted"), "--detectors", "null"]) == 0
     assert Results.load(second).detectors == ("msp", "knn")
-    part = "Fits and thresholds rest on a part of the training images: digits_train 32 of "
+    part = "Fits and thresholds use part of the training images: digits_train 32 of "
     assert capsys.readouterr().out.count(part) == 1  # the second run reads none
     assert part in (first / "report.html").read_text(encoding="utf-8")
     assert part not in (second / "report.html").read_text(encoding="utf-8")

@@ -68,10 +68,10 @@ HELP = " (see 'oodlit evaluate --help')"
     ("option", "message"),
     [
         # constructors of oodlit: their own line
-        (KNN % "{k: 0}", "KNN: k=0; at least 1 is needed"),
+        (KNN % "{k: 0}", "KNN: expected k to be at least 1, got 0"),
         (
             REACT % "{class_path: Energy, init_args: {temperature: -1}}",
-            "Energy: temperature=-1.0; a positive, finite number is needed",
+            "Energy: expected temperature to be a positive, finite number, got -1.0",
         ),
         (
             STREAM % "cache: {attempts: 0}",

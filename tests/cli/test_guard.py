@@ -47,9 +47,9 @@ def folder(tmp_path: Path) -> str:
             "FAILED msp: fpr95 on near is 0.5 [0.09453, 0.9055], limit > 0.1; images: near/20\n",
         ),
         (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
-        (["--fail-if", "what"], 2, "limit 'what': 'DETECTOR: METRIC"),
+        (["--fail-if", "what"], 2, "limit 'what': expected 'DETECTOR: METRIC"),
         ([], 2, "missing required option: --fail_if or --limits"),
-        (["--limits", "nowhere.yaml"], 2, "cannot be read"),
+        (["--limits", "nowhere.yaml"], 2, "not readable"),
     ],
 )
 def test_a_finished_run(

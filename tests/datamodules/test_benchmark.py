@@ -14,8 +14,8 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 import oodlit.datamodules as public
 from oodlit.datamodules import ImageNetBenchmark
+from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
-from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.published_sets import build_set, list_set
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.imagenet_classes import class_names, wnids
@@ -114,7 +114,7 @@ def test_corruptions_are_generated_where_they_are_not_there(root, monkeypatch):
     assert len(stream) == 8 * 75
     assert stream.prepared
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
-    with pytest.raises(MissingExtraError, match=r"ImageNet-C on the fly needs .*oodlit\[corruptions\]"):
+    with pytest.raises(MissingExtraError, match=r"ImageNet-C on the fly requires .*oodlit\[corruptions\]"):
         ImageNetBenchmark(root, ["imagenet_c"], complete=False)
 
 

@@ -46,7 +46,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     images, labels = flat_val(tmp_path, 4)
     code, _, error = run("shards", "build", "imagenet_val", images, "--out", tmp_path / "out")
     assert code == 1
-    assert "no image at val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)" in error
+    assert "expected images at val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)" in error
     options = ("--out", tmp_path / "out", "--labels", labels)
     code, _, error = run("shards", "build", "imagenet_val", images, *options)
     assert code == 1

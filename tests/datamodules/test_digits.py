@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 from oodlit.datamodules.benchmarks import digits as digits_module
 from oodlit.datamodules.benchmarks.digits import DIGIT_CORRUPTIONS, DigitsBenchmark
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.keys import unescape_key
 from oodlit.errors import InvalidArgumentError
 from oodlit.roles import Role

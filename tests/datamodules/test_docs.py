@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oodlit.datamodules.generated import unit_test_images
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.sets import descriptions
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import PILToTensor
 
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.published_sets import UnofficialArchiveWarning, build_set, list_set, set_stream, verify_set

@@ -8,7 +8,7 @@ import pytest
 
 from oodlit.datamodules.benchmarks.photos import SIZES, PhotosBenchmark
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.roles import Role
 from tests.callbacks.processes import check_ended, run_function
@@ -67,7 +67,7 @@ def test_missing_or_other_package(monkeypatch):
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "files", missing)
-    with pytest.raises(MissingExtraError, match=r"PhotosBenchmark needs .*pip install 'oodlit\[imagenet-demo\]'"):
+    with pytest.raises(MissingExtraError, match=r"PhotosBenchmark requires .*pip install 'oodlit\[imagenet-demo\]'"):
         PhotosBenchmark()
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
     with pytest.raises(DataError, match=r"foolbox: expected 20 pictures each"):

@@ -17,9 +17,9 @@ from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import PipelineSource, Sample, pipeline_stream, shard_pipeline, shard_stream
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.identity import identity
 from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import sample_of
+from oodlit.datamodules.stream_identity import identity
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.runs.complete import check_complete

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
-from oodlit.datamodules.generated.unit_tests import encode
+from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published_sets import build_set, list_set, read_file_list, set_stream, verify_set
 from oodlit.datamodules.sets import describe, descriptions
@@ -184,7 +184,7 @@ def test_ground_truth_files_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="expected labels of 50000 images, got 1"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 1000\n")
-    with pytest.raises(DataError, match="class index 1000"):
+    with pytest.raises(DataError, match="got 1000"):
         read_val_labels(file, count=1)
     with pytest.raises(DataError, match=r"with meta\.mat"):
         read_val_labels(tmp_path)

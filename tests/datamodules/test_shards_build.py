@@ -200,7 +200,7 @@ class TestRefusals:
         entries = [Entry("a.png", lambda: tiny_image(0), label=2, group=2)]
         with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2 is out of range for 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
-        with pytest.raises(InvalidArgumentError, match="label 2, but there are 2 class names"):
+        with pytest.raises(InvalidArgumentError, match=r"label 2 is out of range for 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.ID, class_names=("a", "b"))
         with pytest.raises(DataError, match=r"'a\.png' has no label"):
             self.build(tmp_path, ["a.png"], role=Role.TRAIN)

@@ -12,8 +12,8 @@ from PIL import Image
 
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS, encode
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource, unit_test_source, unit_test_stream
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from oodlit.datamodules.generated import unit_test_images as images
-from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
+from oodlit.datamodules.generated.unit_test_kinds import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 sides = st.integers(1, 40) | st.sampled_from([1, 500])
@@ -79,7 +79,7 @@ def test_index_and_seed_matter(name):
 
 def test_pixels_are_the_same_in_another_process():
     code = (
-        "import hashlib; from oodlit.datamodules.generated.unit_tests import draw;"
+        "import hashlib; from oodlit.datamodules.generated.unit_test_kinds import draw;"
         "print(hashlib.md5(b''.join(draw(n, 20, 10, index=7, seed=3).tobytes()"
         " for n in ('blobs', 'uni', 'low_freq', 'Gaussian'))).hexdigest())"
     )

@@ -303,7 +303,7 @@ def test_a_gate_of_a_run_that_saw_other_pixels_says_so(folder: Path, tmp_path: P
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         Gate.load(tmp_path / "run", detector="msp", model=TinyNetwork())
-    found = [str(warning.message) for warning in caught if "decode" in str(warning.message)]
+    found = [str(warning.message) for warning in caught if "decoded" in str(warning.message)]
     assert len(found) == (pixels > 0)
     assert all("differ by up to 26 of 255, and scores of 'msp' by 0.01 of their spread" in text for text in found)
 

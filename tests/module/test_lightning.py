@@ -30,15 +30,19 @@ detection = OODDetection([MSP(), Mahalanobis()])
 options = {"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "callbacks": [detection]}
 data = OODDataModule([stream("train", Role.TRAIN, 12), stream("val", Role.ID, 9), stream("far", Role.OOD, 12)])
 LIGHTNING.Trainer(**options).predict(OODModule(TinyConvNet(6)), data, return_predictions=False)
-print(type(detection).__mro__[1].__module__, len(detection.results.scores))
+base = next(kind for kind in type(detection).__mro__ if kind.__name__ == "Callback")
+print(base.__module__, len(detection.results.scores))
 """
 
 
-CHILD = """
+CHILD = '''
 import os, subprocess
-child = "import oodlit.callbacks as c; print(c.OODDetection.__mro__[1].__module__)"
-print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+child = """
+from oodlit.callbacks import OODDetection
+print(*[kind.__module__ for kind in OODDetection.__mro__ if kind.__name__ == 'Callback'])
 """
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+'''
 
 
 def in_a_new_process(code: str) -> subprocess.CompletedProcess[str]:

@@ -80,7 +80,7 @@ def test_two_processes_end_together_and_resume(tmp_path, sets, expected, what, v
     both = ended(2, sets, out, what, "scoring", victim)
     cause = rf"process {victim} of 2 on \S+ failed: {CAUSES.get(what)}; see its output"
     if what == "killed":
-        cause = f"process {victim} of 2 is gone"
+        cause = f"process {victim} of 2 disappeared"
     assert all(one.code for one in both)
     assert both[victim].code == {"asked": ASKED, "failed": 1, "killed": KILLED}[what]
     assert not any("done" in one.stdout for one in both)

@@ -336,7 +336,7 @@ def test_what_users_should_hear() -> None:
         ({"tau_rule": "mean"}, "tau_rule='mean'"),
         ({"t_star": math.nan}, "t_star=nan"),
         ({"iou": 0.0}, "iou=0.0"),
-        ({"tpr": 1.5}, "tpr=1.5: a share"),
+        ({"tpr": 1.5}, "tpr .* got 1.5"),
         ({"bootstrap": -1}, "bootstrap=-1"),
         ({"tau": math.nan}, "tau to be a number, got NaN"),
         ({"other": 1}, r"got \['other'\]"),

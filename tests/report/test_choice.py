@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oodlit.report import render
-from oodlit.report.choice import answers, coinciding
+from oodlit.report.detector_choice import answers, coinciding
 from oodlit.report.headline import Cell, Column
 from oodlit.report.section import Shown
 from oodlit.report.thumbnails import ThumbnailStyles

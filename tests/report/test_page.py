@@ -283,7 +283,7 @@ def test_page_names_the_real_sizes_and_how_intervals_are_made() -> None:
     text = " ".join(Parsed(render({"run": make_results(run={"caveat": "Few photos."})})).text)
     assert "Few photos." in text
     assert "Classes have 20 images; one image is 5.0 % of the smallest" in text
-    assert "drawn anew 20 times" in text
+    assert "a bootstrap with 20 repetitions" in text
     assert "100 images, 90 correct, 10 wrong" in text
     assert "the run was made without bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
 
@@ -309,7 +309,7 @@ def test_words_on_the_page_are_explained(results: Results) -> None:
     assert "at the threshold that keeps 95 % of the ID images" in found["accepted %"]
     assert "correctly classified ID image scores higher than a wrongly classified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
-    assert "threshold that keeps 95 % of the rightly classified training images" in found["der95"]
+    assert "threshold that keeps 95 % of the correctly classified training images" in found["der95"]
     assert "threshold that keeps 99 % of the rightly classified training images; lower is better." in found["der99"]
     frame = results.scores[results.scores["dataset"].isin(["val", "far"])]
     infos = [d for d in results.datasets if d.name in ("val", "far")]

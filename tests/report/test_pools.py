@@ -5,7 +5,7 @@ import re
 import pytest
 
 from oodlit.report import render
-from oodlit.report.pools import correlation_views, hardest_classes, pool_view
+from oodlit.report.severity_pools import correlation_views, hardest_classes, pool_view
 from oodlit.results import Results
 from tests.results.pool_support import WNIDS, pool_results
 

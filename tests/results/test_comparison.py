@@ -102,7 +102,7 @@ def test_classes_that_cannot_decide_say_how_many_it_takes():
         assert (six["better"], six["reason"], six["p_corrected"]) == ("b", "", 2**-5)
         both = many_classes(6).compare("b", test=test)
         assert both["p_corrected"].isna().all()
-        assert both["reason"].str.contains("6 classes cannot .* among 2 comparisons: 7 at least").all()
+        assert both["reason"].str.contains("6 classes cannot .* among 2 comparisons; at least 7").all()
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(2, 14)), min_size=1, max_size=12), st.sampled_from([0.05, 0.01, 0.5]))
@@ -114,7 +114,7 @@ def test_what_can_decide_does_at_its_smallest_p_value(numbers, alpha):
     assert (corrected[can] <= alpha).all()
     assert (holm(least)[~can] > alpha).all() or can.any()  # none is lost that could decide with all others
     for reason in filter(None, reasons):
-        needed = int(re.search(r"(\d+) at least", reason)[1])
+        needed = int(re.search(r"at least (\d+)", reason)[1])
         place = reasons.index(reason)
         assert not undecidable([*numbers[:place], needed, *numbers[place + 1 :]], alpha)[place]
         assert 2.0 ** (2 - needed) * len(numbers) > alpha
@@ -126,7 +126,7 @@ def test_bad_comparisons_are_refused():
         results.compare("good", "goood")
     with pytest.raises(InvalidArgumentError, match="two different detectors"):
         results.compare("good", "good")
-    with pytest.raises(InvalidArgumentError, match="test='t'"):
+    with pytest.raises(InvalidArgumentError, match=r"expected test .* got 't'"):
         results.compare("good", test="t")
     with pytest.raises(UnknownNameError, match="metric with values per OOD class 'aurc'"):
         results.compare("good", metric="aurc")

@@ -45,7 +45,7 @@ def test_by_hand() -> None:
     ("table", "message"),
     [
         ([[0.5, 0.4]], "at least two models"),
-        ([0.5, 0.4], r"shape \(2,\)"),
+        ([0.5, 0.4], r"got \(2,\)"),
         ([[0.5, 0.4], [0.5, float("nan")]], "row 1, column 1 is nan"),
     ],
 )

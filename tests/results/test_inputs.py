@@ -2,7 +2,6 @@
 
 import json
 
-import msgspec
 import numpy as np
 import pandas as pd
 import pytest
@@ -135,7 +134,7 @@ def test_text_tables_keep_names_as_they_are():
 def test_settings_read_back_are_the_same(tmp_path):
     settings = Settings(tpr=np.float64(0.9), der=[np.float64(0.95)], seed=3)
     assert type(settings.tpr) is type(settings.der[0]) is float
-    assert msgspec.convert(json.loads(json.dumps(settings.to_json())), Settings) == settings
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
     results = Results.from_scores(run_scores(), DATASETS, DETECTORS, tpr=np.float64(0.9), der=[0.9], bootstrap=0)
     results.save(tmp_path / "run")
     again = Results.load(tmp_path / "run")
@@ -150,13 +149,13 @@ def test_names_of_shares_have_all_digits():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"tpr": "0.95"}, "tpr='0.95'"),
+        ({"tpr": "0.95"}, "tpr .* got '0.95'"),
         ({"der": 0.95}, r"der to be a list of fractions, such as \(0\.95, 0\.99\), got 0\.95"),
         ({"der": (0.95, 0.95)}, "contains a fraction twice"),
-        ({"bootstrap": 2.5}, r"bootstrap=2\.5: a number of repetitions"),
-        ({"bootstrap": True}, "bootstrap to be an integer >= 0, got True"),
-        ({"seed": -1}, "seed to be an integer >= 0, got -1"),
-        ({"classes": {"near": "sky"}}, "list of class names, got 'sky'"),
+        ({"bootstrap": 2.5}, r"bootstrap .* got 2\.5"),
+        ({"bootstrap": True}, "bootstrap .* got True"),
+        ({"seed": -1}, "seed .* got -1"),
+        ({"classes": {"near": "sky"}}, "a list of class names, got 'sky'"),
         ({"classes": {"val": ["zero"]}}, "its role is id; only groups can be chosen"),
     ],
 )

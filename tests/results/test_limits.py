@@ -188,7 +188,7 @@ def test_files_of_limits(tmp_path: Path) -> None:
         ("fail_it: [a]", "expected one list, fail_if"),
         ("fail_if: [mine]", "limit 'mine'"),
         ("fail_if: [{a: 1, b: 2}]", "limit .*'DETECTOR: METRIC"),
-        ("{", "no YAML"),
+        ("{", "not valid YAML"),
     ):
         file.write_text(text)
         with pytest.raises(InvalidArgumentError, match=message):

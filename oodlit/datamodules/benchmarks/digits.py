@@ -17,8 +17,8 @@ from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS, encode
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
@@ -63,7 +63,8 @@ class DigitsData(OODDataModule):
     """
 
     def __init__(self, streams: Sequence[Stream], seed: int, loading: LoadingOptions) -> None:
-        super().__init__(streams, **{"transform": digits_transform(), **loading})
+        transform = loading.get("transform")  # None stands for the default, also in a written configuration
+        super().__init__(streams, **{**loading, "transform": digits_transform() if transform is None else transform})
         self.seed = seed
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:

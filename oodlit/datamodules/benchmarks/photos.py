@@ -8,8 +8,8 @@ from typing_extensions import Unpack
 
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry

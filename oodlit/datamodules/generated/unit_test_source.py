@@ -10,7 +10,7 @@ from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image, image_size, max_pixels_of
 from oodlit.datamodules.generated.id_images import decode_sample
-from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
+from oodlit.datamodules.generated.unit_test_kinds import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import IndexedSource, MemorySource

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement
 from oodlit.roles import Role
 

@@ -7,8 +7,8 @@ from torchvision.models.detection.retinanet import RetinaNet
 from torchvision.models.detection.ssd import SSD
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.objects.adapters.boxes import BoxReader
 from oodlit.objects.adapters.dense import DenseReader
+from oodlit.objects.adapters.image_boxes import BoxReader
 from oodlit.objects.adapters.rcnn import RCNNReader
 
 

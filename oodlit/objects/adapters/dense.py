@@ -11,8 +11,8 @@ from torchvision.models.detection.ssd import SSD
 from torchvision.ops import clip_boxes_to_image
 
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.calls import calls_of, maps_of
+from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
 from oodlit.outputs import Head
 

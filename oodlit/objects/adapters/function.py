@@ -7,8 +7,8 @@ from typing import final
 from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.outputs import Head
 
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torchvision.ops import box_convert
 
 from oodlit.backbones.facts import place_of
-from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.calls import Call, calls_of, maps_of
 from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.outputs import Head
 
 

@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.ops import clip_boxes_to_image, remove_small_boxes
 
-from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.calls import calls_of, maps_of
 from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
 from oodlit.outputs import Head
 

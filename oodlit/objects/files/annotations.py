@@ -15,8 +15,8 @@ from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
-from oodlit.objects.files.problems import Problems
 
 __all__ = ["Annotations", "read_annotations", "read_json"]
 

@@ -17,8 +17,8 @@ from oodlit.errors import DataError, UnknownNameError
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
 from oodlit.objects.files.box_bounds import are_outside, are_relative
+from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
-from oodlit.objects.files.problems import Problems
 from oodlit.outputs import Outputs
 
 __all__ = ["Classes", "Predictions", "read_predictions"]

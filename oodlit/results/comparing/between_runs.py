@@ -11,7 +11,7 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
 from oodlit.results.comparing.detectors import holm, sign_patterns, undecidable
-from oodlit.results.comparing.several import RunColumn, run_columns
+from oodlit.results.comparing.several_runs import RunColumn, run_columns
 from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.run_results import RunResults

@@ -136,6 +136,7 @@ def interruption(run: RunRecord) -> str:
     """A remark about an interrupted run; empty for a complete one.
 
     Example:
+        >>> from oodlit.results.record_parts import Unfinished
         >>> interruption(RunRecord(unfinished=Unfinished(["far", "unit_tests"])))
         'the run was interrupted; missing data sets: far, unit_tests'
     """

@@ -30,11 +30,11 @@ from oodlit.results.names import metric_names
 from oodlit.roles import Role
 from oodlit.runs.boxes.rows import BoxRows
 from oodlit.runs.boxes.same_boxes import same_boxes
-from oodlit.runs.checks import Parts, check_memory
 from oodlit.runs.choice import Probe, probe_images
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
 from oodlit.runs.record import common_record
+from oodlit.runs.run_checks import Parts, check_memory
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER

@@ -14,12 +14,12 @@ from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 from oodlit.recorded.rows import Rows
-from oodlit.runs.checks import check_images
 from oodlit.runs.choice import Probe
 from oodlit.runs.complete import check_complete
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.images.rows import check_labels
 from oodlit.runs.recorder import Recorder
+from oodlit.runs.run_checks import check_images
 from oodlit.runs.verification import Verification
 from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import OTHER

@@ -21,9 +21,9 @@ from oodlit._version import __version__
 from oodlit.base.atomic import remove
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.datamodules.batches import OnError
-from oodlit.datamodules.identity import identity
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.stream_identity import identity
 from oodlit.datamodules.thinning import whole_size
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head

@@ -24,13 +24,13 @@ from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
-from oodlit.runs.checks import check_images, check_memory, place_bank
 from oodlit.runs.datasets import dataset_infos
 from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.loggers import RunLog, figures_of
 from oodlit.runs.record import run_record
+from oodlit.runs.run_checks import check_images, check_memory, place_bank
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER

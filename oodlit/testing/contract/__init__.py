@@ -6,7 +6,7 @@ from oodlit.testing.contract import (
     degenerate,
     fits,
     invariances,
-    processes,
+    other_processes,
     scores,
     sharing,
     side_effects,
@@ -14,7 +14,7 @@ from oodlit.testing.contract import (
 
 __all__ = ["CHECKS"]
 
-_FILES = (declarations, degenerate, fits, invariances, processes, scores, sharing, side_effects)
+_FILES = (declarations, degenerate, fits, invariances, other_processes, scores, sharing, side_effects)
 CHECKS: dict[str, Check] = {
     name: value for file in _FILES for name, value in vars(file).items() if name.startswith("check_")
 }

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping
 
-from oodlit.report.pools import correlation_views
 from oodlit.report.section import Section
+from oodlit.report.severity_pools import correlation_views
 from oodlit.results import Results
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from oodlit.report.choice import answers, coinciding
+from oodlit.report.detector_choice import answers, coinciding
 from oodlit.report.headline import Cell, Column, Lookup, scored_images, two_digits
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo, Results

@@ -10,7 +10,7 @@ from oodlit.report.headline import Cell, counts_text, interval_text
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Place, Several, of_sets
 from oodlit.results import RunColumn
-from oodlit.results.comparing.several import mean_ranks_of
+from oodlit.results.comparing.several_runs import mean_ranks_of
 
 
 def sections(several: Several) -> Iterator[Section]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from oodlit.report.pools import pool_view
 from oodlit.report.section import Section, Shown
+from oodlit.report.severity_pools import pool_view
 from oodlit.roles import Role
 
 
