@@ -223,10 +223,20 @@ def _interleaved(n_id: int, n_ood: int) -> Tensor:
 
 def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
     """Copy the given rows, so that nothing is shared with `outputs`."""
-    part = outputs.select(rows)
-    copies = {n: v.clone() for n in _TENSORS if (v := getattr(part, n)) is not None}
-    hidden = None if part.hidden is None else {n: v.clone() for n, v in part.hidden.items()}
-    return replace(part, hidden=hidden, **copies)
+    return change_tensors(outputs.select(rows), lambda _, tensor: tensor.clone())
+
+
+def change_tensors(outputs: Outputs, change: Callable[[str, Tensor], Tensor]) -> Outputs:
+    """Replace every tensor by `change(field, tensor)`; the field of hidden activations is "hidden".
+
+    Example:
+        >>> train = separated_problem().train
+        >>> change_tensors(train, lambda field, tensor: tensor * 0 if field == "logits" else tensor).logits.unique()
+        tensor([0.])
+    """
+    tensors = {n: change(n, v) for n in _TENSORS if (v := getattr(outputs, n)) is not None}
+    hidden = {n: change("hidden", v) for n, v in (outputs.hidden or {}).items()}
+    return replace(outputs, hidden=hidden or None, **tensors)
 
 
 def join(parts: Sequence[Outputs]) -> Outputs:
