@@ -87,7 +87,7 @@ def test_figures_are_drawn_for_loggers_that_take_them():
         (["rock"], UnknownNameError, "unknown figure 'rock'; did you mean 'roc'"),
     ],
 )
-def test_unknown_figures_are_said_at_once(chosen, error, message):
+def test_unknown_figures_are_reported_immediately(chosen, error, message):
     with pytest.raises(error, match=message):
         OODDetection([MSP()], log_figures=chosen)
 
