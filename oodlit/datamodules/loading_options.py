@@ -8,16 +8,21 @@ from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.decode import Decode
 
 
-class LoadingOptions(TypedDict, total=False):
-    """Keyword arguments of `OODDataModule` that every benchmark accepts as well."""
+class ReadingOptions(TypedDict, total=False):
+    """Keyword arguments of `OODDataModule` that every benchmark accepts as well, also those of object detectors."""
 
-    transform: Transform | None
     batch_size: int
     num_workers: int
     on_error: OnError
-    decode: Decode
     multiprocessing_context: str | None
     prefetch_factor: int | None
-    class_names: str | Path | Sequence[str] | None
     max_images: int | None
+
+
+class LoadingOptions(ReadingOptions, total=False):
+    """Keyword arguments of `OODDataModule` that every benchmark of classifiers accepts as well."""
+
+    transform: Transform | None
+    decode: Decode
+    class_names: str | Path | Sequence[str] | None
     decode_on_device: bool

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from torchvision.transforms import ToTensor
+from typing_extensions import Unpack
 
-from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loading_options import ReadingOptions
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.files.annotations import Annotations, read_annotations
@@ -17,6 +18,8 @@ from oodlit.roles import Role
 
 __all__ = ["CocoSet", "ObjectBenchmark"]
 
+BATCH_SIZE = 4
+"""Default number of images per batch: they keep their sizes, and detection networks take more memory."""
 FMIYC = {
     "voc": {
         "near_coco": "COCO/annotations/near_coco_wrt_voc.json",
@@ -66,12 +69,8 @@ class ObjectBenchmark(OODDataModule):
             of `train`, or of `known` without it.
         repair: Whether to crop boxes at the border of their image and to drop those without area. False (default) =
             they are an error.
-        batch_size: Images per batch and process.
-        num_workers: See `OODDataModule`.
-        on_error: See `OODDataModule`.
-        multiprocessing_context: See `OODDataModule`.
-        prefetch_factor: See `OODDataModule`.
-        max_images: See `OODDataModule`.
+        reading: `batch_size` (default 4), `num_workers`, `on_error`, `multiprocessing_context`, `prefetch_factor` and
+            `max_images` of `OODDataModule`.
 
     Attributes:
         annotations: The objects by name of the set.
@@ -90,12 +89,7 @@ class ObjectBenchmark(OODDataModule):
         *,
         class_names: Sequence[str] | None = None,
         repair: bool = False,
-        batch_size: int = 4,
-        num_workers: int = 0,
-        on_error: OnError = "raise",
-        multiprocessing_context: str | None = None,
-        prefetch_factor: int | None = None,
-        max_images: int | None = None,
+        **reading: Unpack[ReadingOptions],
     ) -> None:
         names = None if class_names is None else tuple(class_names)
         roles = [] if train is None else [(train, Role.TRAIN)]
@@ -111,17 +105,13 @@ class ObjectBenchmark(OODDataModule):
             streams.append(Stream(one.name, role, source, names if is_known else ()))
             self.annotations[one.name] = found
         names = names or ()
+        reading.setdefault("batch_size", BATCH_SIZE)
         super().__init__(
             streams,
             transform=ToTensor(),
-            batch_size=batch_size,
-            num_workers=num_workers,
-            on_error=on_error,
-            multiprocessing_context=multiprocessing_context,
-            prefetch_factor=prefetch_factor,
             class_names=names,
-            max_images=max_images,
             any_size=True,
+            **reading,
         )
         self.findings = tuple(_findings(self.annotations, [one.name for one in unknown], names))
 

@@ -20,7 +20,7 @@ from oodlit.datamodules.shards.remote import PROTOCOLS
 from oodlit.detectors import MSP, FitOrigin, load, save
 from oodlit.detectors.contract import saving
 from oodlit.errors import InvalidArgumentError
-from oodlit.gate import backbone as gate_network
+from oodlit.gate import rebuilding as gate_network
 from oodlit.gate.gate_record import GateBackbone
 from oodlit.module import OODModule
 from tests.docs.pages import ROOT

@@ -85,6 +85,7 @@ def test_known_classes_in_an_unknown_set_are_a_finding(folder, tmp_path) -> None
     results = predict([MSP()], data)
     assert results.run.findings[0].kind == "known_classes"
     assert not benchmark(folder).findings
+    assert (data.batch_size, ObjectBenchmark(known, [], batch_size=2).batch_size) == (4, 2)
 
 
 def test_what_is_not_there_is_named(folder, tmp_path) -> None:
