@@ -9,9 +9,9 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["pl", "warn_of_two"]
+__all__ = ["pl", "silent_trainer", "warn_of_two"]
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -23,6 +23,12 @@ else:
     _name = _loaded or os.environ.get(CHOICE, OURS)
     os.environ[CHOICE] = _name
     pl = import_module(_name)
+
+
+def silent_trainer(*callbacks: "pl.Callback", **options: Any) -> "pl.Trainer":
+    """A Trainer on one device that neither prints, logs nor saves anything."""
+    silent = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
+    return pl.Trainer(callbacks=[*callbacks], devices=1, **dict.fromkeys(silent, False), **options)
 
 
 def warn_of_two() -> None:

@@ -23,6 +23,7 @@ CHECKED = [
     "oodlit/backbones",
     "oodlit/base",
     "oodlit/callbacks",
+    "oodlit/cli",
     "oodlit/detectors",
     "oodlit/gate",
     "oodlit/metrics",

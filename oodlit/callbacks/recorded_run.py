@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oodlit._lightning import pl
+from oodlit._lightning import silent_trainer
 from oodlit.callbacks.detection import OODDetection
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.every import every_detector
@@ -97,7 +97,7 @@ def run_recorded(
     """One `trainer.predict` over recorded outputs, on the CPU.
 
     Args:
-        module: What knows the shape of the outputs, and the head.
+        module: Knows the shape of the outputs, and the head.
         data: The sets.
         detectors: Which ones; None = every one that has defaults for its settings and applies.
         out: See `evaluate_arrays`.
@@ -108,15 +108,6 @@ def run_recorded(
             detectors, _ = every_detector()
             warnings.filterwarnings("ignore", message="detector .* is left out", category=UserWarning)
         detection = OODDetection(detectors, output_dir=out, **evaluation)
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            devices=1,
-            callbacks=[detection],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-        )
-        trainer.predict(module, data, return_predictions=False)
-    assert detection.results is not None  # predict came to its end
+        silent_trainer(detection, accelerator="cpu").predict(module, data, return_predictions=False)
+    assert detection.results is not None  # predict has returned
     return detection.results

@@ -1,1 +1,1 @@
-"""The `oodlit` command: `main` reads the words, every command is one plain function in a file of its own."""
+"""The `oodlit` command: `main` reads the arguments, and every command is a plain function in a separate file."""

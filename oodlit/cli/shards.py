@@ -57,7 +57,7 @@ def build(
         name: a known data set, or your own name
         source: folder, archive, or shards (for generated sets)
         out: folder for the shards
-        role: role of your own set: train, id, ood, shift or unit_test
+        role: role of a custom set: train, id, ood, shift or unit_test
         file_list: .csv with path, label, group, or text file of paths
         class_names: text file of class folders, in the classifier's order
         flat: ignore folders: the images have no classes
@@ -75,6 +75,7 @@ def build(
     """
     from oodlit.datamodules import descriptions
     from oodlit.datamodules.published_sets import list_set, read_file_list
+    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
     from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 
     pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
@@ -94,9 +95,10 @@ def build(
         return
     own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
     if extra := [option for option, value in own.items() if value is not None]:
-        raise UsageError(f"{', '.join(extra)}: only for your own data sets; {name!r} is a known one")
+        raise UsageError(f"{', '.join(extra)}: only for custom data sets; {name!r} is a known one")
     if labels is not None:
-        description = _flat_val(labels, any_count=incomplete)
+        counted = {"count": None} if incomplete else {}
+        description = flat_val(read_val_labels(labels, **counted))
     with status(f"listing {source}"), _warnings_at_end():
         if name == "imagenet21k":
             known: Any = list_imagenet21k(source, complete=not incomplete, **pool)
@@ -161,12 +163,6 @@ def _warnings_at_end() -> Iterator[None]:
         finally:
             texts = dict.fromkeys(str(warning.message) for warning in caught)
             sys.stderr.write("".join(f"warning: {text}\n" for text in texts))
-
-
-def _flat_val(labels: Path, *, any_count: bool) -> "DatasetDescription":
-    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
-
-    return flat_val(read_val_labels(labels, count=None) if any_count else read_val_labels(labels))
 
 
 def _listing(source: Path, role: object, *, file_list: Path | None, class_names: Path | None, flat: bool) -> "Listing":

@@ -84,7 +84,7 @@ class OutputFolder:
                 folder.rename(self._unfinished)
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
-    def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
+    def resume(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
         """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)

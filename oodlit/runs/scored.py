@@ -1,8 +1,7 @@
-"""What runs over images and over boxes share: fit detectors on some rows, score the others, resume."""
+"""The lifecycle of runs over images and over boxes: fit detectors on some rows, score the others, resume."""
 
 import warnings
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,9 +18,9 @@ from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, synchronize
 from oodlit.errors import DataError, RunIsCompleteError
 from oodlit.outputs import Outputs
-from oodlit.results import DatasetInfo, Finding, FindingWarning
+from oodlit.results import Finding, FindingWarning
 from oodlit.results.files.storage import is_complete
-from oodlit.results.record_parts import SkippedImage
+from oodlit.results.record_parts import SkippedImage, TimeRecord
 from oodlit.results.run_record import RunRecord
 from oodlit.roles import Role
 from oodlit.runs.choice import cost_text
@@ -29,23 +28,24 @@ from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
 from oodlit.runs.folder import OutputFolder
 from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
-from oodlit.runs.loggers import RunLog, log_to_all
-from oodlit.runs.recorder import Recorder
+from oodlit.runs.loggers import log_to_all
 from oodlit.runs.resumed import Resumed, resume
-from oodlit.runs.run_checks import warn_of_skipped
+from oodlit.runs.row_kind import RowKind
+from oodlit.runs.run_checks import check_train_size, warn_of_skipped
 from oodlit.runs.start import Start
 from oodlit.runs.verification import Match, Verification, every_row
 from oodlit.scoring.costs import Costs
 from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
+from oodlit.scoring.time_record import ms_per_image, time_record
 
 R = TypeVar("R", bound=RunRecord)
 
 
-class ScoredRun(Recorder):
+class ScoredRun(RowKind):
     """Fit detectors on the rows of the training streams, and score the rows of all others.
 
-    A row is an image or a box; subclasses know. Processes meet at two points: `finish_fit` and `finish`.
+    Processes meet at two points: `finish_fit` and `finish`.
 
     Args:
         start: What is known of the run.
@@ -53,9 +53,6 @@ class ScoredRun(Recorder):
         than: What the cost of detectors is compared with.
         match: Finds the rows of a batch among those of the plain network.
     """
-
-    loader = "Results"
-    """Name of the class that loads the results."""
 
     def __init__(
         self, start: Start, *, train_thresholds: bool = False, than: str = "the backbone", match: Match = every_row
@@ -83,74 +80,9 @@ class ScoredRun(Recorder):
         """Rows of all processes that detectors were fitted on."""
         self.results: Any = None
 
-    @abstractmethod
-    def datasets(self) -> list[DatasetInfo]:
-        """The data sets of the results."""
-
-    @abstractmethod
-    def make_rows(self) -> dict[str, Any]:
-        """Empty rows by data set."""
-
-    @abstractmethod
-    def make_statistics(self) -> Statistics:
-        """Empty statistics for the fit, once it is sure that there is memory for them."""
-
-    @abstractmethod
-    def take_training(self, outputs: Any, stream: Stream) -> None:
-        """Feed one batch of a training stream to the statistics."""
-
-    @abstractmethod
-    def take_test(self, outputs: Any, batch: Any, stream: Stream) -> None:
-        """Score one batch of another stream."""
-
-    @abstractmethod
-    def check_fit_rows(self) -> int:
-        """Return the number of rows of all processes to fit on; refuse to fit on none where detectors need some."""
-
-    @abstractmethod
-    def is_of(self, folder: Path, key: str) -> bool:
-        """Whether the results in a folder are those of this run."""
-
-    @abstractmethod
-    def evaluate(self) -> Any:
-        """The results, the same on every process."""
-
-    @abstractmethod
-    def write(self, folder: Path, **options: Any) -> Path:
-        """Write the results to a folder."""
-
-    @abstractmethod
-    def draw(self, folder: Path) -> None:
-        """Draw thumbnails and the page into a folder."""
-
-    @abstractmethod
-    def run_log(self) -> RunLog:
-        """What loggers get."""
-
-    @abstractmethod
-    def record(self) -> RunRecord:
-        """What is known about this run before its results."""
-
-    @abstractmethod
-    def findings(self) -> Iterable[Finding]:
-        """Findings of the results to warn of."""
-
     def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
         """All that the scores depend on."""
         return run_key(self.choice, self.datamodule, self.trainer, streams)
-
-    def after_fit(self) -> None:  # boxes have no thresholds of training rows
-        """Score what is kept of the training rows."""
-
-    def close_streams(self, over: Sequence[Stream]) -> None:  # parts of results over boxes are no results
-        """Keep the results of streams that are over for this process."""
-
-    def more_state(self) -> dict[str, Any]:
-        """What the progress keeps beside rows and scores."""
-        return {}
-
-    def restore_more(self, state: dict[str, Any]) -> None:  # see `more_state`
-        """Take over what `more_state` returned in an earlier start of this run."""
 
     @property
     def detectors(self) -> dict[str, Detector]:
@@ -190,6 +122,7 @@ class ScoredRun(Recorder):
                 self.rows[name].restore(kept.state["rows"])
             self._restore(kept.state)
         if not self.resumed.has_fit and any(stream.role is Role.TRAIN for stream in self.streams):
+            check_train_size(self.choice.to_fit, self.choice.facts.num_train)
             self.statistics = self.make_statistics()
             if self.resumed.training is not None:
                 self.statistics.restore(self.resumed.training.state)
@@ -294,7 +227,7 @@ class ScoredRun(Recorder):
             self.is_fitted = True
             self._place_large()
             if self.output is not None:
-                self.output.go_on(self.datasets(), self.resumed.over)
+                self.output.resume(self.datasets(), self.resumed.over)
             return
         train = [stream for stream in self.streams if stream.role is Role.TRAIN]
         for stream in train:
@@ -351,6 +284,12 @@ class ScoredRun(Recorder):
         self.results = self.evaluate()
         warn_of_skipped(self.skipped)
         self._note_end()
+
+    def measured(self) -> tuple[dict[str, float], TimeRecord]:
+        """Milliseconds per row of each detector and the time record, once the metrics are computed."""
+        self.clock.enter(OTHER)
+        times = gather_objects(self.group, self.clock.state(wait=True))
+        return ms_per_image(times), time_record(times)
 
     def publish(self) -> None:
         """Warn of findings; write results, fit and page; log."""

@@ -15,7 +15,6 @@ from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import ms_per_image
 
 _log = logging.getLogger("oodlit.callbacks")
 
@@ -41,9 +40,8 @@ class Scoring:
         """Why detectors were left out, by name."""
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
-        self.looks_later_on = frozenset({"cuda"})
-        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is checked for all
-        of them at the end of the batch."""
+        self.defers_on = frozenset({"cuda"})
+        """Types of devices that queue their work: checks are deferred to the end of the batch, for all detectors."""
         self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
@@ -72,19 +70,19 @@ class Scoring:
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Scores, shape (batch,), of the active detectors; of some of them, if `names` are given."""
         chosen = self.active if names is None else [name for name in names if name not in self.failed]
-        is_first = not self._may_look_later(outputs)
-        scores = None if is_first else self._score_at_once(outputs, chosen)
+        is_first = not self._may_defer(outputs)
+        scores = None if is_first else self._score_deferred(outputs, chosen)
         if scores is None:
-            scores = self._score_with_care(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
+            scores = self._score_checked(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
         self.clock.enter(OTHER)
         self.float64 |= {name for name, value in scores.items() if value.dtype == torch.float64}
         return scores
 
-    def _may_look_later(self, outputs: Outputs) -> bool:
-        """Whether detectors may take the usual for granted; an error of a custom one may look like one of others."""
-        return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
+    def _may_defer(self, outputs: Outputs) -> bool:
+        """Whether checks may be deferred; not with custom detectors, whose errors could look like those of others."""
+        return outputs.device.type in self.defers_on and not self._foreign and self._unusual < MOST_UNUSUAL
 
-    def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
+    def _score_deferred(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
         """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
         try:
@@ -100,9 +98,7 @@ class Scoring:
         self._unusual += 1
         return None
 
-    def _score_with_care(
-        self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int
-    ) -> dict[str, Tensor]:
+    def _score_checked(self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int) -> dict[str, Tensor]:
         """Scores with all values checked; a detector that fails is left out."""
         scores = {}
         for name in names:
@@ -126,10 +122,6 @@ class Scoring:
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:
             raise error
-
-    def cost_ms(self) -> dict[str, float]:
-        """Milliseconds per row of each detector that scored any; extra forward passes included."""
-        return ms_per_image([self.clock.state(wait=True)])
 
 
 def _is_foreign(detector: Detector) -> bool:

@@ -16,6 +16,7 @@ NUM_CLASSES = 6
 _PER_CLASS = 25
 _PER_CLASS_ID = 5
 _NUM_OOD = 30
+_TENSORS = ("logits", "features", "labels", "groups", "images")
 
 
 class TinyModel:
@@ -33,6 +34,13 @@ class TinyModel:
     def network(self) -> nn.Module:
         """The bare network in eval mode."""
         return self._network
+
+    @property
+    def linear(self) -> nn.Linear:
+        """The linear head of the network."""
+        linear = self._network.get_submodule(self._network.head_name)
+        assert isinstance(linear, nn.Linear)
+        return linear
 
     @property
     def std(self) -> Float[Tensor, " channels"]:
@@ -167,13 +175,11 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
         feature_map=True,
         num_train=len(train),
     )
-    linear = network.get_submodule(network.head_name)
-    assert isinstance(linear, nn.Linear)
     return Problem(
         train=train,
         id=outputs("id", _class_maps(id_labels, torch.zeros(len(id_labels)).bool(), spread=0.1, salt=20), id_labels),
         ood=outputs("ood", _ood_maps(_NUM_OOD, salt=30), none),
-        head=Head(linear.weight.detach().clone(), linear.bias.detach().clone()),
+        head=Head(model.linear.weight.detach().clone(), model.linear.bias.detach().clone()),
         model=model,
         facts=probe,
     )
@@ -217,23 +223,26 @@ def _interleaved(n_id: int, n_ood: int) -> Tensor:
 
 def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
     """Copy the given rows, so that nothing is shared with `outputs`."""
-    part = outputs.select(rows)
-    copies = {
-        n: v.clone()
-        for n in ("logits", "features", "labels", "groups", "images")
-        if (v := getattr(part, n)) is not None
-    }
-    hidden = None if part.hidden is None else {n: v.clone() for n, v in part.hidden.items()}
-    return replace(part, hidden=hidden, **copies)
+    return change_tensors(outputs.select(rows), lambda _, tensor: tensor.clone())
+
+
+def change_tensors(outputs: Outputs, change: Callable[[str, Tensor], Tensor]) -> Outputs:
+    """Replace every tensor by `change(field, tensor)`; the field of hidden activations is "hidden".
+
+    Example:
+        >>> train = separated_problem().train
+        >>> change_tensors(train, lambda field, tensor: tensor * 0 if field == "logits" else tensor).logits.unique()
+        tensor([0.])
+    """
+    tensors = {n: change(n, v) for n in _TENSORS if (v := getattr(outputs, n)) is not None}
+    hidden = {n: change("hidden", v) for n, v in (outputs.hidden or {}).items()}
+    return replace(outputs, hidden=hidden or None, **tensors)
 
 
 def join(parts: Sequence[Outputs]) -> Outputs:
     """Join batches; fields that are missing in one of them are left out."""
-    fields: dict[str, Any] = {
-        n: torch.cat([getattr(p, n) for p in parts])
-        for n in ("logits", "features", "labels", "groups", "images")
-        if all(getattr(p, n) is not None for p in parts)
-    }
+    shared = (n for n in _TENSORS if all(getattr(p, n) is not None for p in parts))
+    fields: dict[str, Any] = {n: torch.cat([getattr(p, n) for p in parts]) for n in shared}
     keys = [k for p in parts for k in p.keys or ()]
     names = set.intersection(*(set(p.hidden or ()) for p in parts))
     hidden = {n: torch.cat([(p.hidden or {})[n] for p in parts]) for n in sorted(names)}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from oodlit._lightning import pl
+from oodlit._lightning import silent_trainer
 from oodlit.backbones.backbone import Backbone
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import OODDataModule
@@ -121,14 +121,7 @@ def evaluator(folder: Path) -> Callable[..., Results]:
         """
         module: Any = model if isinstance(model, Backbone) else OODModule(model)
         detection = OODDetection(detectors, fitted=fitted)
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            callbacks=[detection],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            default_root_dir=folder,
-        )
+        trainer = silent_trainer(detection, accelerator="cpu", default_root_dir=folder)
         trainer.predict(module, data, return_predictions=False)
         assert detection.results is not None  # set when predict is complete
         return detection.results

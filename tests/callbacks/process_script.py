@@ -13,9 +13,9 @@ LOGGED = ("full-2", "train-free-0")
 
 
 def streams_of(case: str, out: Path):
-    if case == "seven":  # FAULTS: 7 samples, batch 2
+    if case == "seven":  # 7 samples, batch 2
         return [make_stream("val", Role.ID, 7), make_stream("far", Role.OOD, 7)]
-    if case == "shards":  # FAULTS: a collective inside the data loop; one process may get a single shard
+    if case == "shards":  # no collective inside the data loop: one process may get a single shard
         return [read_shards(out / "shards" / name, name, role) for name, role in (("val", Role.ID), ("far", Role.OOD))]
     streams = make_streams(with_train=case != "train-free", num_ood=1 if case != "full" else None)
     if case == "train-free":  # two images in all: with three processes one gets no batch of anything

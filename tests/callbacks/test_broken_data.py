@@ -85,7 +85,7 @@ def test_streams_of_one_image_and_without_labels():
 
 
 def test_iterable_of_ten_with_two_workers():
-    """FAULTS: streamed data repeated by workers."""
+    """Workers repeat streamed data."""
     streams = [stream("val", Role.ID, 9), stream("far", Role.OOD, 10)]
     keys = run([MSP()], streams=streams, batch_size=3, num_workers=2).results.scores["key"]
     assert sorted(keys) == sorted([*(f"val/{i}" for i in range(9)), *(f"far/{i}" for i in range(10))])
@@ -141,7 +141,7 @@ def test_second_backbone_on_the_same_data_gets_its_own_transform():
 
 
 def test_a_fit_belongs_to_the_transform_of_the_data(tmp_path):
-    """FAULTS: stored without what it belongs to: the data module's transform counts where it has one."""
+    """The data module's transform counts where it has one."""
     predict([Mahalanobis()], picture_streams(), transform=Scaled(1.0), output_dir=tmp_path, num_thumbnails=0)
     saved = {"fitted": tmp_path / "fitted"}
     predict(None, picture_streams()[1:], transform=Scaled(1.0), **saved)
@@ -150,7 +150,7 @@ def test_a_fit_belongs_to_the_transform_of_the_data(tmp_path):
 
 
 def test_step_of_odin_follows_the_transform_of_the_data():
-    """FAULTS: preprocessing constants in input perturbation."""
+    """Input perturbation uses the constants of the transform."""
     from torchvision import transforms
 
     class Look(pl.Callback):

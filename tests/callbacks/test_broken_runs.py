@@ -142,7 +142,7 @@ def test_the_head_of_another_backbone_is_taken_without_training_images():
 
 
 def test_a_fitted_detector_in_a_new_callback_still_belongs_to_its_backbone(tmp_path):
-    """FAULTS: stored without what it belongs to: the detector itself knows its backbone."""
+    """The detector itself knows its backbone."""
     detector, other = KNN(k=3), make_module()
     with torch.no_grad():
         other.network.conv.weight.mul_(2)
@@ -166,7 +166,7 @@ def test_output_of_somebody_s_own_predict_step_is_named():
 
 
 def test_processes_that_take_the_results_with_them_need_a_folder():
-    """FAULTS: API not available: with ddp_spawn, `results` of the starting process would be None."""
+    """With ddp_spawn, `results` of the starting process would be None."""
     trainer = make_trainer(OODDetection([MSP()]))
     trainer.strategy._launcher = type("_MultiProcessingLauncher", (), {"launch": lambda _, f, *a, **k: f(*a)})()
     with pytest.raises(InvalidArgumentError, match=r"memory is gone when they end .* give OODDetection an output_dir"):
@@ -225,7 +225,7 @@ def test_a_trainer_predicts_other_data_next():
 
 
 def test_weights_that_come_after_the_check_are_refused(tmp_path):
-    """FAULTS: stored without what it belongs to: Lightning loads `ckpt_path` after `setup`."""
+    """Lightning loads `ckpt_path` after `setup`."""
     module = make_module()
     make_trainer(OODDetection([MSP()])).predict(module, OODDataModule(make_streams()), return_predictions=False)
     torch.save({"state_dict": module.state_dict(), "pytorch-lightning_version": pl.__version__}, tmp_path / "a.ckpt")

@@ -1,4 +1,4 @@
-"""A detector that writes to what others read is left out of a run, and leaves no trace: FAULTS2 A7 in a run."""
+"""A detector that writes to what others read is left out of a run, and leaves no trace."""
 
 import pandas as pd
 import pytest

@@ -196,7 +196,7 @@ def start(out: Path, *, on_device: bool, kill: int) -> tuple[Results | None, int
     return detection.results, passes[0]
 
 
-def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
+def test_a_run_that_was_killed_resumes_as_the_same_run_alone(tmp_path):
     for out in (tmp_path / "one", tmp_path / "other"):
         assert start(out, on_device=True, kill=15)[0] is None
     results, passes = start(tmp_path / "one", on_device=True, kill=0)
@@ -210,7 +210,7 @@ def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
 
 
 @pytest.mark.parametrize("passes", [3, 15])
-def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_path, passes):
+def test_a_run_that_resumes_has_what_its_earlier_start_found(monkeypatch, tmp_path, passes):
     """Here the decoder has become an exact one in between."""
     with monkeypatch.context() as patched:
         like = lambda files, device: [without_chroma_interpolation(f) for f in files]  # noqa: E731
@@ -222,7 +222,7 @@ def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_pa
     assert results.run.acceleration.deviation_of_pixels.largest > 5
 
 
-def test_no_run_goes_on_with_the_decoder_of_another_device():
+def test_no_run_resumes_with_the_decoder_of_another_device():
     def key(device: str, **options) -> dict:
         strategy = SimpleNamespace(root_device=torch.device(device))
         trainer = SimpleNamespace(lightning_module=make_module(), strategy=strategy)

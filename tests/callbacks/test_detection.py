@@ -174,7 +174,7 @@ def test_default_predict_with_predictions_works_too():
 
 
 def test_bf16_mixed_scores_are_float32():
-    """FAULTS: dtype at a boundary."""
+    """The dtype of the network does not change the dtype of the scores."""
     detection = run(seven(), trainer={"precision": "bf16-mixed"})
     assert detection.results.scores["msp"].dtype == np.float32
     assert detection.results.scores["mahalanobis"].dtype == np.float64
@@ -182,7 +182,7 @@ def test_bf16_mixed_scores_are_float32():
 
 
 def test_odin_perturbs_inside_default_predict():
-    """FAULTS: gradients under inference mode; other detectors are unaffected."""
+    """Gradients are available in inference mode, and other detectors are unaffected."""
     module = OODModule(CountingNet(6), transform=torch.nn.Identity())
     streams = make_streams(with_train=False)
     strong = run([MSP(), ODIN(epsilon=0.5, temperature=1.0)], module=module, streams=streams).results.scores
@@ -210,7 +210,7 @@ def test_detectors_that_ask_the_network_again_fit_and_score_in_a_run(caplog):
 
 
 def test_saved_fits_are_used_again_and_refused_for_other_weights(tmp_path):
-    """FAULTS: stored without what it belongs to."""
+    """What is stored names what it belongs to."""
     first = run(seven(), output_dir=tmp_path, num_thumbnails=0)
     module = OODModule(CountingNet(6, dropout=0.2), name="tiny")
     with_module = {"fitted": tmp_path / "fitted", "streams": make_streams(with_train=False)}
@@ -226,14 +226,14 @@ def test_saved_fits_are_used_again_and_refused_for_other_weights(tmp_path):
 
 
 def test_adding_ood_samples_changes_no_id_threshold(done):
-    """FAULTS: threshold taken from the wrong set."""
+    """Thresholds come from the ID set."""
     fewer = run(seven(), streams=make_streams(num_ood=6))
     kept = done.results.scores.query("dataset == 'val'")
     pd.testing.assert_frame_equal(kept, fewer.results.scores.query("dataset == 'val'"))
 
 
 def test_every_logger_gets_every_value(tmp_path):
-    """FAULTS: several back-ends; API not available in the loop."""
+    """Every logger receives the values."""
     from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
 
     loggers = [CSVLogger(tmp_path, name="csv"), TensorBoardLogger(tmp_path, name="tb")]
@@ -252,7 +252,7 @@ def test_every_logger_gets_every_value(tmp_path):
 
 
 def test_degenerate_model_is_noticed():
-    """FAULTS: head weights and bias all zero."""
+    """The weights and bias of the head are all zero."""
     module = make_module()
     with torch.no_grad():
         for parameter in module.network.get_submodule("head").parameters():

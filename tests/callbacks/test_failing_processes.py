@@ -58,7 +58,7 @@ def test_programs_of_their_own(tmp_path, what, victim):
     check_ended(ended, what, victim)
 
 
-def test_runs_of_the_same_processes_are_told_apart(tmp_path):
+def test_runs_of_the_same_processes_are_distinguished(tmp_path):
     """What happens to one process when all have done their part ends no other, and does not deafen the next run."""
     script, logs = failing_script.after_an_error_of_its_own, tmp_path / "logs"
     ended = run_function(script, tmp_path / "out", folder=logs, each=by_hand(2), timeout=100)

@@ -1,4 +1,4 @@
-"""FAULTS2 B2: what cannot work is known before the first batch, and left out with the reason."""
+"""What cannot work is known before the first batch, and left out with the reason."""
 
 import re
 
@@ -26,7 +26,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize(("detector", "options", "reason"), IMPOSSIBLE)
-def test_b2_impossible_settings_are_left_out_before_the_first_batch(detector, options, reason):
+def test_impossible_settings_are_left_out_before_the_first_batch(detector, options, reason):
     module = OODModule(CountingNet(6))
     with pytest.raises(RequirementError, match=reason):
         run({"odd": detector, "msp": MSP()}, module=module, strict=True, **options)
@@ -37,7 +37,7 @@ def test_b2_impossible_settings_are_left_out_before_the_first_batch(detector, op
     assert re.search(reason, results.run.not_applicable["odd"])
 
 
-def test_b2_what_just_fits_runs():
+def test_what_just_fits_runs():
     fitting = {"vim": ViM(dim=15), "lard": LaRD("conv", dim=16), "knn": KNN(k=32)}
     results = run(fitting, trainer={"limit_predict_batches": 2}).results
     assert results.detectors == tuple(fitting)

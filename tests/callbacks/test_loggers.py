@@ -87,7 +87,7 @@ def test_figures_are_drawn_for_loggers_that_take_them():
         (["rock"], UnknownNameError, "unknown figure 'rock'; did you mean 'roc'"),
     ],
 )
-def test_unknown_figures_are_said_at_once(chosen, error, message):
+def test_unknown_figures_are_reported_immediately(chosen, error, message):
     with pytest.raises(error, match=message):
         OODDetection([MSP()], log_figures=chosen)
 
@@ -133,7 +133,7 @@ def test_an_interrupt_is_no_failed_logger():
 
 
 def test_a_run_keeps_its_results_its_page_and_its_other_loggers(tmp_path):
-    """FAULTS: several back-ends: every logger gets every value, also if the first one is broken."""
+    """Every logger gets every value, also if the first one is broken."""
     recorder = Recorder()
     detection = OODDetection([MSP()], output_dir=tmp_path)
     trainer, module = make_trainer(detection, logger=[Offline(), recorder]), make_module()
@@ -162,7 +162,7 @@ def test_a_broken_logger_hides_no_broken_page(tmp_path, monkeypatch):
 
 
 def test_names_with_blanks_colons_and_slashes_reach_every_logger(tmp_path):
-    """FAULTS: several back-ends: one naming scheme, NaN included, in one call."""
+    """One naming scheme, NaN included, in one call."""
     recorder = Recorder()
     streams = [stream("val: 1", Role.ID, 6), stream("far off", Role.OOD, names=("a/b", "c: d"), group=0)]
     trainer = {"logger": [CSVLogger(tmp_path, name="csv"), recorder]}

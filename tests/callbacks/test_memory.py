@@ -20,7 +20,7 @@ pytest.importorskip("resource", reason="peak memory is read with the resource mo
     ],
 )
 def test_unbounded_memory(part, batches, tmp_path):
-    """FAULTS: batches of 64 x 2048 features: all of them are 0.5 MB per batch, what is kept is scores and moments."""
+    """Batches of 64 x 2048 features take 0.5 MB each; only scores and moments are kept."""
     growth, kept, *_ = measured(part, batches, tmp_path)
     assert growth < 0.3 * kept, f"{growth:.0f} MB more after {batches} batches of {kept:.0f} MB in all"
 

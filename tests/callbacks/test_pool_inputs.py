@@ -36,7 +36,7 @@ def test_what_the_classifier_knows_is_asked_for_where_nobody_says_it():
         DatasetInfo("pool", Role.POOL, ("a", "b"), id_classes=0)
 
 
-def test_a_list_of_other_paths_is_told_from_classes_without_images(tmp_path):
+def test_a_list_of_other_paths_is_distinguished_from_classes_without_images(tmp_path):
     plain, split = replace(make_pool(), role=Role.OOD, split=None), tmp_path / "split.csv"
     split.write_text("\n".join(f"photos/{sample.key},test" for sample in samples()))
     with pytest.raises(

@@ -208,7 +208,7 @@ def test_results_without_a_pool_replace_those_with_one(results, tmp_path):
         Results.load(tmp_path)
 
 
-def test_a_run_that_broke_off_keeps_its_finished_pool(results, tmp_path):
+def test_a_run_that_was_interrupted_keeps_its_finished_pool(results, tmp_path):
     last = next(stream for stream in make_streams() if stream.name == "shifted")
     broken = Stream(last.name, last.role, BrokenLate(last.source), last.class_names)
     with pytest.raises(DataError, match="the disk is gone"):

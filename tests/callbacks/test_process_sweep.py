@@ -111,20 +111,20 @@ def check_killed(folder: Path, sizes: tuple[int, int, int], cut: Cut, again: Cut
     data=st.data(),
 )
 @settings(FEW, max_examples=2)
-def test_killed_anywhere_it_goes_on(tmp_path_factory, sizes, cut, data):
+def test_killed_anywhere_it_resumes(tmp_path_factory, sizes, cut, data):
     workers, batch_size = data.draw(st.sampled_from([0, 2])), data.draw(st.sampled_from([2, 5]))
     again = Cut(processes=cut.processes, workers=workers, batch_size=batch_size, resume=True)
     check_killed(tmp_path_factory.mktemp("killed"), sizes, cut, again)
 
 
-def test_a_fit_that_one_process_lacks_goes_on_with_other_batches(tmp_path):
+def test_a_fit_that_one_process_is_missing_resumes_with_other_batches(tmp_path):
     """The others had read all their training images, in larger batches."""
     cut = Cut(processes=3, batch_size=5, kill_at=2, victim=0, resume=True)
     check_killed(tmp_path, (51, 19, 6), cut, Cut(processes=3, batch_size=2, resume=True))
 
 
 @pytest.mark.parametrize(("end", "at"), [("error", 4), ("error", 19), ("asked", 12)])
-def test_after_an_error_it_goes_on(tmp_path, end, at):
+def test_after_an_error_it_resumes(tmp_path, end, at):
     """In the training images, and in a test set."""
     cut = Cut(processes=2, batch_size=2, kill_at=at, victim=1, end=end, resume=True)
     check_killed(tmp_path, (50, 11, 7), cut, Cut(processes=2, batch_size=5, resume=True))

@@ -64,7 +64,7 @@ def check_same(one: Results, several: Results, devices: int) -> None:
 @pytest.mark.ddp
 @pytest.mark.parametrize("case", ["seven-0", "shards-0", "shards-2"])
 def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
-    """FAULTS: 7 samples, batch 2, 1, 2 and 3 processes; 3 shards of 5, 1 and 1 samples: every key exactly once."""
+    """7 samples, batch 2, 1, 2 and 3 processes; 3 shards of 5, 1 and 1 samples: every key exactly once."""
     for out in (single, several_processes[1]):
         keys = Results.load(out / case).scores.groupby("dataset")["key"]
         assert keys.count().to_dict() == keys.nunique().to_dict() == {"val": 7, "far": 7}
@@ -87,7 +87,7 @@ def run_again(folder: Path) -> None:
 
 
 def test_fit_save_new_process_load(tmp_path):
-    """FAULTS: callback order and lifecycle: a fit is found again by a process that knows its folder alone."""
+    """A process that only knows the folder finds the fit."""
     first = run([Mahalanobis(), KNN(k=5)], output_dir=tmp_path / "first", num_thumbnails=0).results
     check_ended(run_function(run_again, tmp_path, folder=tmp_path / "logs", each=[{}], timeout=120))
     again = Results.load(tmp_path / "again")
@@ -99,7 +99,7 @@ def test_fit_save_new_process_load(tmp_path):
 @pytest.mark.ddp
 @pytest.mark.parametrize("case", process_script.LOGGED)
 def test_one_run_on_disk_whatever_the_number_of_processes(single, several_processes, case):
-    """FAULTS: one run per rank, steps that go backwards."""
+    """There is one run for all ranks, and steps never go backwards."""
     files = list((several_processes[1] / "logs" / case).rglob("metrics.csv"))
     assert len(files) == 1
     written = pd.read_csv(files[0])

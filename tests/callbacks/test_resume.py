@@ -131,7 +131,7 @@ def test_without_resume_everything_is_read_again(whole, tmp_path):
     ],
     ids=["detectors", "data", "policy"],
 )
-def test_another_run_starts_anew(tmp_path, change):
+def test_another_run_starts_from_scratch(tmp_path, change):
     run(tmp_path, kill_at=50)
     _, seen = run(tmp_path, **change)
     assert seen > sum(BATCHES.values()) - 5
@@ -202,7 +202,7 @@ def test_damaged_progress_is_named(tmp_path):
     assert seen == sum(BATCHES.values())
 
 
-def test_a_damaged_fit_is_made_anew(whole, tmp_path):
+def test_a_damaged_fit_is_rebuilt(whole, tmp_path):
     run(tmp_path, kill_at=50)
     tensors = tmp_path / "unfinished" / "fitted" / "detectors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:100])
@@ -218,7 +218,7 @@ def test_a_damaged_fit_is_made_anew(whole, tmp_path):
     world_size=st.integers(1, 3),
     data=st.data(),
 )
-def test_a_stream_goes_on_where_it_was(total, batch_size, workers, world_size, data):
+def test_a_stream_resumes_where_it_was(total, batch_size, workers, world_size, data):
     stream = next(s for s in make_streams() if s.name == "val")
     stream = thinned(stream, min(total, len(stream)))
     rank = data.draw(st.integers(0, world_size - 1))

@@ -54,7 +54,7 @@ def test_killed_within_a_pool_it_ends_the_same(whole, tmp_path, kill_at):
     ]
 
 
-def test_another_list_of_the_same_name_starts_the_pool_anew(tmp_path):
+def test_another_list_of_the_same_name_starts_the_pool_from_scratch(tmp_path):
     run_listed(tmp_path / "out", kill_at=BATCHES_OF_ID + 60)
     results, seen = run_listed(tmp_path / "out", test_of=4)
     assert seen == BATCHES_OF_ID + BATCHES_OF_POOL

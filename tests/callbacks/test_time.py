@@ -168,7 +168,7 @@ def test_a_run_says_what_it_measured(monkeypatch):
     assert "remaining 68 images" in detection.cost
 
 
-def test_a_run_that_goes_on_adds_its_times_up(tmp_path):
+def test_a_run_that_resumes_adds_its_times_up(tmp_path):
     killed = {"spans": [("backbone", "", 7.0, 10), ("scores", "msp", 1.0, 10)], "reading": {"read": 1.0}}
     earlier = {"spans": [("backbone", "", 3.0, 4)], "reading": {}}
     assert latest([killed, earlier]) is killed

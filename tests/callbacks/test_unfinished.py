@@ -1,4 +1,4 @@
-"""Nothing that was computed is lost: FAULTS2 B1 to B4, B11, C8, C9."""
+"""Nothing that was computed is lost when a run is interrupted or fails."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def streams_broken_in(name: str) -> list[Stream]:
     ]
 
 
-def test_b1_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp_path):
+def test_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp_path):
     with pytest.raises(DataError, match="the disk is gone") as caught:
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
     assert "Results.load reads it" in caught.value.__notes__[0]
@@ -87,7 +87,7 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
     assert results.run.not_applicable["bad"] == "has no scores of far; the run was interrupted before it recorded why"
 
 
-def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
+def test_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([Mahalanobis()], streams=streams_broken_in("val"), output_dir=tmp_path)
     with pytest.raises(DataError, match="interrupted after train, before it had finished the ID set"):
@@ -96,7 +96,7 @@ def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path
     assert again.results.detectors == ("mahalanobis",)
 
 
-def test_b1_an_error_in_training_leaves_nothing_that_looks_like_results(tmp_path):
+def test_an_error_in_training_leaves_nothing_that_looks_like_results(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([Mahalanobis()], streams=streams_broken_in("train"), output_dir=tmp_path)
     with pytest.raises(DataError, match="incomplete results"):
@@ -124,7 +124,7 @@ class FailsOn(TrainFreeDetector):
 
 
 @pytest.mark.parametrize("key", ["val/0001", "far/0029", "shifted/0011"])
-def test_b1_a_detector_that_fails_on_one_image_is_left_out_and_named(key, tmp_path):
+def test_a_detector_that_fails_on_one_image_is_left_out_and_named(key, tmp_path):
     results = run({"bad": FailsOn(key), "msp": MSP(), "knn": KNN(k=3)}, output_dir=tmp_path).results
     assert results.detectors == ("msp", "knn")
     reason = results.run.not_applicable["bad"]
@@ -135,7 +135,7 @@ def test_b1_a_detector_that_fails_on_one_image_is_left_out_and_named(key, tmp_pa
     assert set(load(tmp_path / "fitted")[0]) >= {"msp", "knn"}
 
 
-def test_b1_a_detector_whose_fit_fails_is_left_out_and_the_others_are_fitted():
+def test_a_detector_whose_fit_fails_is_left_out_and_the_others_are_fitted():
     class Singular(Mahalanobis.__mro__[1]):  # a Detector
         needs = frozenset({"features"})
         statistics = Mahalanobis.statistics
@@ -152,23 +152,23 @@ def test_b1_a_detector_whose_fit_fails_is_left_out_and_the_others_are_fitted():
     assert "did not converge" in results.run.not_applicable["singular"]
 
 
-def test_b1_if_no_detector_is_left_the_first_error_ends_the_run():
+def test_if_no_detector_is_left_the_first_error_ends_the_run():
     with pytest.raises(InvalidArgumentError, match="negative features"):
         run({"bad": FailsOn("val/0001")})
 
 
 @pytest.mark.parametrize("name", ["label", "key", "group", "dataset", "prediction", "n", "model", "", " ", "a\nb"])
-def test_b3_names_that_results_cannot_hold_are_refused_in_the_constructor(name):
+def test_names_that_results_cannot_hold_are_refused_in_the_constructor(name):
     with pytest.raises(InvalidArgumentError, match="name"):
         OODDetection({name: MSP()})
 
 
-def test_b3_a_name_must_be_text():
+def test_a_name_must_be_text():
     with pytest.raises((InvalidArgumentError, TypeError), match=r"name|type"):
         OODDetection({3: MSP()})
 
 
-def test_b4_old_results_stay_whole_until_the_new_ones_are(tmp_path):
+def test_old_results_stay_whole_until_the_new_ones_are(tmp_path):
     run([Energy()], output_dir=tmp_path)
     before = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(DataError, match="the disk is gone"):
@@ -183,7 +183,7 @@ def test_b4_old_results_stay_whole_until_the_new_ones_are(tmp_path):
     assert not (tmp_path / "unfinished").exists()
 
 
-def test_b4_if_drawing_fails_there_is_no_old_page_beside_new_results(tmp_path, monkeypatch):
+def test_if_drawing_fails_there_is_no_old_page_beside_new_results(tmp_path, monkeypatch):
     run([Energy(), MSP()], output_dir=tmp_path)
 
     def no_page(*_, **__):
@@ -198,7 +198,7 @@ def test_b4_if_drawing_fails_there_is_no_old_page_beside_new_results(tmp_path, m
 
 
 @pytest.mark.ddp
-def test_b4_a_full_disk_leaves_the_old_results_or_the_new_ones(tmp_path):
+def test_a_full_disk_leaves_the_old_results_or_the_new_ones(tmp_path):
     done = run_function(full_disk_script.main, tmp_path / "runs", folder=tmp_path / "logs", each=[{}], timeout=300)
     check_ended(done)
     told = json.loads((tmp_path / "runs" / "told.json").read_text())
@@ -215,13 +215,13 @@ def test_b4_a_full_disk_leaves_the_old_results_or_the_new_ones(tmp_path):
     assert any("broke off" in line["left"] for line in told)
 
 
-def test_c8_results_say_what_each_detector_costs(tmp_path):
+def test_results_say_what_each_detector_costs(tmp_path):
     results = run([MSP(), KNN(k=3), ASH()], output_dir=tmp_path).results
     assert set(results.run.ms_per_image) == {"msp", "knn", "ash"}
     assert all(value > 0 for value in results.run.ms_per_image.values())
 
 
-def test_c9_parts_of_the_time_are_named_for_what_they_are():
+def test_parts_of_the_time_are_named_for_what_they_are():
     with_train = run([Mahalanobis()]).results.run.time
     without = run([MSP()], streams=make_streams(with_train=False)).results.run.time
     assert {"statistics", "fit"} < set(with_train.mean)

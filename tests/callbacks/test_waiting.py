@@ -11,6 +11,7 @@ from oodlit.base.checks import check_usual, deferred_checks
 from oodlit.detectors import MSP, SCALE, Detector, LaRD, Mahalanobis, detectors, fit
 from oodlit.outputs import Outputs
 from oodlit.scoring.scoring import MOST_UNUSUAL, Scoring
+from oodlit.scoring.time_record import ms_per_image
 from oodlit.testing.problems import separated_problem
 
 SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}
@@ -66,7 +67,7 @@ def fresh(rows: slice = slice(None)) -> Outputs:
 
 def scoring(chosen, *, later: bool) -> Scoring:
     made = Scoring(chosen, strict=False)
-    made.looks_later_on = frozenset({"cpu"} if later else ())
+    made.defers_on = frozenset({"cpu"} if later else ())
     return made
 
 
@@ -143,7 +144,7 @@ def test_where_the_usual_is_unusual_nobody_takes_it_for_granted():
     for _ in range(MOST_UNUSUAL + 5):
         chosen.score(fresh(), "far")
     assert Doubting.passes == 2 * MOST_UNUSUAL + 5
-    assert chosen.cost_ms().keys() == {"doubting"}
+    assert ms_per_image([chosen.clock.state(wait=True)]).keys() == {"doubting"}
 
 
 def test_detectors_of_others_are_always_scored_with_care():

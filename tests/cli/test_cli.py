@@ -293,10 +293,10 @@ def test_shards_build_info_verify(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_known_set_refuses_options_for_own_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["shards", "build", "ninco", str(tmp_path), "--out", str(tmp_path / "out"), "--role", "ood"]
     assert main(arguments) == 2
-    assert "--role: only for your own data sets; 'ninco' is a known one" in one_line(capsys.readouterr().err)
+    assert "--role: only for custom data sets; 'ninco' is a known one" in one_line(capsys.readouterr().err)
 
 
-def test_check_runs_the_conformance_kit(
+def test_check_runs_the_conformance_suite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine_for_check.py").write_text(
@@ -349,7 +349,7 @@ def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:
     assert {"argv", "versions", "backbone", "config", "counts"} <= set(run)
 
 
-def test_b4_a_run_that_broke_off_does_not_keep_its_folder_from_the_next(config: Path, tmp_path: Path) -> None:
+def test_a_run_that_was_interrupted_does_not_keep_its_folder_from_the_next(config: Path, tmp_path: Path) -> None:
     """Also where somebody made a page of the finished streams meanwhile."""
     out = tmp_path / "out"
     arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]

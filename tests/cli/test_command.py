@@ -101,7 +101,7 @@ def test_lists_of_detectors(
     assert paths == (given and [entry["class_path"] for entry in given])
 
 
-def test_what_is_not_said_again_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_repeated_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def data(*options: str) -> Any:
         return resolved(tmp_path, capsys, *options)["data"]["init_args"]
 

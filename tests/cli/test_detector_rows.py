@@ -30,7 +30,7 @@ def test_the_list_needs_no_torch(verbose: list[str], capsys: pytest.CaptureFixtu
     assert done.stdout == capsys.readouterr().out
 
 
-def test_with_other_names_the_list_is_made_anew(
+def test_with_other_names_the_list_is_rebuilt(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Somebody has added a detector: what was written down does not know it."""

@@ -56,7 +56,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize(("sent", "code"), [("SIGTERM", ASKED), ("SIGINT", INTERRUPTED), ("SIGKILL", KILLED)])
-def test_a_build_goes_on(tmp_path, pictures, capsys, sent, code) -> None:
+def test_a_build_resumes(tmp_path, pictures, capsys, sent, code) -> None:
     arguments = ["shards", "build", "mine", pictures, "--role", "ood", "--shard_size", "1", "--workers", "1", "--out"]
     one = ended([*arguments, tmp_path / "out"], sent, "the third shard", tmp_path / "logs")
     assert one.code == code, one.stderr
@@ -107,7 +107,7 @@ def test_a_full_disk_leaves_the_old_page(tmp_path, results, capsys, monkeypatch)
 
 
 @pytest.mark.parametrize(("sent", "code"), [("SIGTERM", ASKED), ("SIGINT", INTERRUPTED)])
-def test_a_run_says_what_it_keeps_and_goes_on(tmp_path, capsys, sent, code) -> None:
+def test_a_run_says_what_it_keeps_and_resumes(tmp_path, capsys, sent, code) -> None:
     (tmp_path / "run.yaml").write_text(RUN.format(root=tmp_path / "digits"))
     arguments = ["evaluate", "--config", tmp_path / "run.yaml", "--out", tmp_path / "out"]
     one = ended(arguments, sent, "the third batch is scored", tmp_path / "logs")

@@ -209,7 +209,7 @@ def test_unknown_detectors_get_the_nearest_names(capsys: pytest.CaptureFixture[s
     assert error.count("\n") == 1
 
 
-def test_a_folder_that_is_missing_is_told_by_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_missing_is_reported_by_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
     """The same line as in Python; missing data is no mistake of the command line."""
     option = "--data={class_path: ImageNetBenchmark, init_args: {root: nowhere, sets: [ninco]}}"
     assert main(["evaluate", "--config", "run.yaml", option]) == 1

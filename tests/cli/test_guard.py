@@ -72,7 +72,7 @@ def break_off(folder: Path, *, missing: bool = True) -> None:
 
 @pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")
 @pytest.mark.parametrize("missing", [True, False])
-def test_a_run_that_broke_off_is_never_a_pass(
+def test_a_run_that_was_interrupted_is_never_a_pass(
     folder: str, missing: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     break_off(tmp_path, missing=missing)
@@ -94,7 +94,7 @@ def test_a_run_that_broke_off_is_never_a_pass(
 
 
 @pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")
-def test_the_page_of_a_run_that_broke_off_says_so_first(
+def test_the_page_of_a_run_that_was_interrupted_says_so_first(
     folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     break_off(tmp_path)

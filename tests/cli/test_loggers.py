@@ -93,7 +93,9 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
         (["--logger", "MSP"], "MSP is not a Logger"),
     ],
 )
-def test_wrong_words_are_said(config: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_words_are_reported(
+    config: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["evaluate", "--config", config, *words]) == 2
     assert message in capsys.readouterr().err
 
@@ -112,7 +114,7 @@ def test_what_the_words_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("word", ["tensorboard", "wandb", "mlflow"])
-def test_a_missing_package_is_said_with_its_pip_line(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_its_pip_line(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=rf"--logger {word} requires .*: pip install {word}"):
         getattr(loggers, word)()

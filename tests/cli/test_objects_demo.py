@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from oodlit.cli.demos.digit_scenes import KNOWN, UNKNOWN, DigitScenes
-from oodlit.cli.demos.object_network import ObjectTraining, small_faster_rcnn
+from oodlit.cli.demos.object_network import detection_loss, small_faster_rcnn
 from oodlit.cli.demos.objects import run_objects
 from oodlit.datamodules.decode import decode_image
 from oodlit.objects import ObjectResults
@@ -50,11 +50,11 @@ def test_training_lowers_the_loss(tmp_path) -> None:
     data = DigitScenes(tmp_path, train=8, test=1)
     batch = next(iter(data.train_dataloader()))
     torch.manual_seed(0)
-    training = ObjectTraining(small_faster_rcnn(7).train())
-    optimizer = torch.optim.AdamW(training.parameters(), lr=4e-3)
+    network = small_faster_rcnn(7).train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=4e-3)
     losses = []
     for _ in range(12):
-        loss = training.training_step(batch, 0)
+        loss = detection_loss(network, batch)
         losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()

@@ -121,7 +121,7 @@ def test_a_network_of_a_file_is_made_faster_by_the_options(run: Any, tmp_path: P
     assert Results.load(tmp_path / "out").run.acceleration.channels_last is True
 
 
-def test_missing_transform_is_told_in_the_words_of_the_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_transform_is_reported_in_the_words_of_the_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(lambda config: config["backbone"]["init_args"].pop("transform")) == 2
     assert "`transform: {class_path: ...}` below init_args of OODModule" in capsys.readouterr().err
 
@@ -224,7 +224,7 @@ def test_parts_of_results_without_a_record_are_not_replaced(
     assert (tmp_path / "out" / name).read_text() == "keep me"
 
 
-def test_earlier_results_are_replaced_and_that_is_said(
+def test_earlier_results_are_replaced_and_that_is_reported(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0
@@ -234,7 +234,7 @@ def test_earlier_results_are_replaced_and_that_is_said(
     assert Results.load(tmp_path / "out").detectors == ("energy",)
 
 
-def test_a_run_that_was_killed_goes_on_and_that_is_said(
+def test_a_run_that_was_killed_resumes_and_that_is_reported(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as killed:

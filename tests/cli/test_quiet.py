@@ -36,8 +36,8 @@ def test_other_processes_than_the_first_show_no_bars(capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.filterwarnings("ignore:.*values are undefined")
-def test_c5_a_file_of_standard_error_shows_which_stream_is_read(capfd: pytest.CaptureFixture[str]) -> None:
-    """FAULTS2 C5: a bar is drawn at its end only where standard error is no terminal."""
+def test_a_file_of_standard_error_shows_which_stream_is_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """A bar is drawn only at its end if standard error is not a terminal."""
     shown: list[str] = []
 
     class Look(pl.Callback):
@@ -68,7 +68,7 @@ def test_a_pipeline_which_does_not_tell_its_batches_has_a_bar_without_an_end(cap
 
 
 @pytest.mark.parametrize(("colours", "end"), [("standard", "; best values in green."), (None, "intervals.")])
-def test_c5_green_is_spoken_of_only_where_there_are_colours(colours: str | None, end: str) -> None:
+def test_green_is_spoken_of_only_where_there_are_colours(colours: str | None, end: str) -> None:
     frame = pd.DataFrame(
         {"key": ["val/0", "val/1", "near/0"], "dataset": ["val", "val", "near"], "group": -1, "label": [0, 1, -1]}
         | {"prediction": [0, 0, 1], "msp": [0.9, 0.5, 0.7]}

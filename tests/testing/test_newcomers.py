@@ -87,7 +87,7 @@ def whole_report(kind):
         return check_detector(kind, examples=2)
 
 
-def test_argument_under_another_name_is_told_and_the_other_checks_run():
+def test_argument_under_another_name_is_reported_and_the_other_checks_run():
     report = whole_report(OtherName)
     assert report.detector == "OtherName(temp=?)"
     assert set(failed(report)) == {"check_declarations", "check_saved"}
@@ -107,13 +107,13 @@ def test_settings_say_what_is_not_stored_and_repr_never_raises():
 
 
 @pytest.mark.parametrize("use", [check_detector, lambda f: parametrize_with_checks([f]), lambda f: f().is_fitted])
-def test_forgotten_super_is_told(use):
+def test_forgotten_super_is_reported(use):
     assert repr(NoSuper()) == "NoSuper()"
     with pytest.raises(InvalidArgumentError, match=r"constructor of NoSuper must call super\(\).__init__\(\) before"):
         use(NoSuper)
 
 
-def test_forgotten_super_is_told_at_the_start_of_a_run():
+def test_forgotten_super_is_reported_at_the_start_of_a_run():
     tests = separated_problem().id
     samples = [Sample(f"{i}", tests.images[i], label=int(tests.labels[i])) for i in range(4)]
     streams = [Stream(n, r, MemorySource(samples)) for n, r in (("val", Role.ID), ("far", Role.OOD))]
@@ -169,7 +169,7 @@ def test_nested_detector_is_looked_at():
     assert "Declares() inside: needs must be a frozenset" in failed(check_detector(wraps))["check_declarations"]
 
 
-def test_error_of_most_checks_is_told_once_with_a_hint():
+def test_error_of_most_checks_is_reported_once_with_a_hint():
     found = failed(whole_report(UsesHead))
     assert len(found) > 11
     first, *others = found.values()
@@ -186,7 +186,7 @@ def test_hint_at_the_head_where_it_is_the_head(kind, hinted):
     assert ("unless 'head' is in needs" in str(raised.value)) is hinted
 
 
-def test_exemption_is_told_for_python():
+def test_exemption_is_reported_for_python():
     class Reversed(Largest):
         def _score(self, outputs):
             return -outputs.max_logits

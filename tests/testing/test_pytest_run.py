@@ -73,7 +73,7 @@ def test_wrong_limits_are_a_usage_error(pytester: pytest.Pytester, folder: Path,
     done.stderr.fnmatch_lines([message])
 
 
-def test_a_run_that_broke_off_fails_unless_it_is_allowed(pytester: pytest.Pytester, folder: Path) -> None:
+def test_a_run_that_was_interrupted_fails_unless_it_is_allowed(pytester: pytest.Pytester, folder: Path) -> None:
     results = Results.load(folder)
     unfinished.begin(folder.parent / "killed" / "unfinished", structs.replace(results.run, processes=1))
     unfinished.write_part(folder.parent / "killed" / "unfinished", 0, 0, results.images("val"))

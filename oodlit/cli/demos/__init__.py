@@ -1,1 +1,1 @@
-"""Demonstrations on data that needs no download: `oodlit demo` and `oodlit demo imagenet`."""
+"""The demos of `oodlit demo`, on data that requires no download."""

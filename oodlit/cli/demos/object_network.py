@@ -1,4 +1,4 @@
-"""A small Faster R-CNN for scenes of digits, and its training."""
+"""A small Faster R-CNN for scenes of digits, and its loss."""
 
 from typing import Any
 
@@ -8,18 +8,18 @@ from torchvision.models.detection import FasterRCNN
 from torchvision.models.detection.anchor_utils import AnchorGenerator
 from torchvision.ops import MultiScaleRoIAlign
 
-from oodlit._lightning import pl
+from oodlit.cli.demos.network import block
 
 SIDE = 96
-"""Shorter side of the network's input, in pixels."""
+"""Shorter side of the input, in pixels."""
 
 
 def small_faster_rcnn(num_classes: int, *, width: int = 64) -> FasterRCNN:
-    """Torchvision's Faster R-CNN on three convolutions.
+    """Make torchvision's Faster R-CNN on three convolutions.
 
     Args:
-        num_classes: Number of classes, without background.
-        width: Number of features of a box.
+        num_classes: Number of classes without the background.
+        width: Number of features per box.
 
     Returns:
         The network with random weights, in training mode.
@@ -29,7 +29,7 @@ def small_faster_rcnn(num_classes: int, *, width: int = 64) -> FasterRCNN:
         >>> sorted(network([torch.zeros(3, 50, 60)])[0])
         ['boxes', 'labels', 'scores']
     """
-    backbone: Any = nn.Sequential(_block(3, 16, stride=2), _block(16, 32, stride=2), _block(32, 32))
+    backbone: Any = nn.Sequential(block(3, 16, stride=2), block(16, 32, stride=2), block(32, 32))
     backbone.out_channels = 32
     cells = 6
     return FasterRCNN(
@@ -66,31 +66,7 @@ def _layer(width: int, out: int) -> nn.Sequential:
     return nn.Sequential(nn.Linear(width, out), nn.ReLU())
 
 
-def _block(channels: int, out: int, stride: int = 1) -> nn.Sequential:
-    convolution = nn.Conv2d(channels, out, 3, stride=stride, padding=1, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(out), nn.ReLU())
-
-
-class ObjectTraining(pl.LightningModule):
-    """Training of a torchvision detector, with one cycle of the learning rate.
-
-    Args:
-        network: The detector; trained in place.
-        learning_rate: Its peak.
-    """
-
-    def __init__(self, network: nn.Module, *, learning_rate: float = 4e-3) -> None:
-        super().__init__()
-        self.network, self.learning_rate = network, learning_rate
-
-    def training_step(self, batch: tuple[list[Tensor], list[dict[str, Tensor]]], batch_idx: int) -> Tensor:
-        """Sum of the detector's losses."""
-        losses: dict[str, Tensor] = self.network(*batch)
-        return torch.stack(list(losses.values())).sum()
-
-    def configure_optimizers(self) -> pl.utilities.types.OptimizerLRSchedulerConfig:
-        """AdamW, with a schedule that moves after every batch."""
-        optimizer = torch.optim.AdamW(self.network.parameters(), lr=self.learning_rate, weight_decay=1e-3)
-        steps = int(self.trainer.estimated_stepping_batches)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, self.learning_rate, total_steps=steps)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+def detection_loss(network: nn.Module, batch: tuple[list[Tensor], list[dict[str, Tensor]]]) -> Tensor:
+    """Sum of the losses of a torchvision detector on images and targets."""
+    losses: dict[str, Tensor] = network(*batch)
+    return torch.stack(list(losses.values())).sum()

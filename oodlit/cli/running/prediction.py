@@ -15,7 +15,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, status
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
-from oodlit.cli.running.quiet import RunProgress, quiet
+from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
 from oodlit.cli.running.recording import check_recordable, through_cache
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
@@ -72,7 +72,8 @@ def predict_and_print(
             **evaluation,
         )
         with progress(shown=is_first_process()) as bars:
-            together = [detection, _Announcement(detection, console), RunProgress(bars)]
+            announcement = Announcement(lambda: detection.cost, lambda cost: _say(console, cost[:1].upper() + cost[1:]))
+            together = [detection, announcement, RunProgress(bars)]
             runner = pl.Trainer(callbacks=together, enable_progress_bar=False, **{"logger": False, **trainer})
             not_logged: LoggingError | None = None
             try:
@@ -87,25 +88,6 @@ def predict_and_print(
     if not_logged is not None:
         raise not_logged
     return out / "report.html"
-
-
-class _Announcement(pl.Callback):
-    """Report the cost of the applicable detectors: before the first batch, and again once it is measured."""
-
-    def __init__(self, detection: OODDetection, console: Console | None) -> None:
-        self.detection, self.console = detection, console
-        self._reported = ""
-
-    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._report()
-
-    def on_predict_batch_end(self, *_: Any) -> None:
-        self._report()
-
-    def _report(self) -> None:
-        if self.detection.cost != self._reported:
-            self._reported = self.detection.cost
-            _say(self.console, self._reported[:1].upper() + self._reported[1:])
 
 
 @dataclass(frozen=True)

@@ -75,6 +75,32 @@ class RunProgress(pl.Callback):
             self.bars.update(self.task, completed=self.bars.tasks[self.task].total)
 
 
+class Announcement(pl.Callback):
+    """Report a text before the first batch, and again whenever it has changed.
+
+    Args:
+        text: Returns the current text.
+        say: Prints a line.
+    """
+
+    def __init__(self, text: Callable[[], str], say: Callable[[str], None]) -> None:
+        self.text, self.say = text, say
+        self._reported = ""
+
+    def on_predict_start(self, *_: Any) -> None:
+        """Report the text before the first batch."""
+        self._report()
+
+    def on_predict_batch_end(self, *_: Any) -> None:
+        """Report a new text."""
+        self._report()
+
+    def _report(self) -> None:
+        if (text := self.text()) != self._reported:
+            self._reported = text
+            self.say(text)
+
+
 class _Collector(logging.Handler):
     """Keep messages instead of printing them."""
 

@@ -10,7 +10,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
-from oodlit.cli.running.quiet import RunProgress, quiet
+from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
@@ -19,6 +19,9 @@ from oodlit.module import OODModule
 from oodlit.recorded.cache_data import RecordedCache, has_cache
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
+
+Say = Callable[[str], None]
+"""Prints a line."""
 
 
 def through_cache(
@@ -29,7 +32,7 @@ def through_cache(
     dtype: str,
     trainer: Mapping[str, Any],
     seed: int,
-    say: Callable[[str], None],
+    say: Say,
 ) -> tuple[RecordedModule, RecordedData, dict[str, Any]]:
     """Return module and data that read a cache, after recording the streams that are missing from it.
 
@@ -47,18 +50,23 @@ def through_cache(
     Returns:
         Module, data, and entries for the record of the run.
     """
+
+    def tell(text: str) -> None:
+        say(f"--cache {folder}: {text}")
+
     cache, warned = RecordedCache.read(folder) if has_cache(folder) else None, list[str]()
     names = [stream.name for stream in data.streams]
     opened = _opened(cache, module, data) if cache is not None and cache.names().issuperset(names) else None
     if cache is None or opened is None:
-        warned = _record(module, data, folder, dtype=dtype, trainer=trainer, seed=seed, say=say)
+        recorder = FeatureCache(folder, dtype=dtype)
+        warned = _record(recorder, (module, data), trainer=trainer, seed=seed, say=tell)
         cache = RecordedCache.read(folder)
         opened = cache.open(module, data)
     else:
-        say(f"--cache {folder}: cache hit for {', '.join(names)}; the network will not run")
+        tell(f"cache hit for {', '.join(names)}; the network will not run")
         asked = {"dtype": dtype, "precision": str(trainer.get("precision", "32-true"))}
         if differences := _differences(cache.manifest.how, asked, data):
-            say(f"--cache {folder}: recorded with {differences}; using it as it is")
+            tell(f"recorded with {differences}; using it as it is")
     return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
 
 
@@ -73,25 +81,17 @@ def _opened(
 
 
 def _record(
-    module: OODModule | RecordedModule,
-    data: OODDataModule,
-    folder: Path,
-    *,
-    dtype: str,
-    trainer: Mapping[str, Any],
-    seed: int,
-    say: Callable[[str], None],
+    recorder: FeatureCache, run: tuple[Any, OODDataModule], *, trainer: Mapping[str, Any], seed: int, say: Say
 ) -> list[str]:
-    """Record missing streams in a separate prediction; returns its warnings."""
+    """Record missing streams of module and data in a separate prediction; returns its warnings."""
     with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
-        recorder = FeatureCache(folder, dtype=dtype)
         with progress(shown=is_first_process()) as bars:
-            announcement = _Announcement(recorder, lambda text: say(f"--cache {folder}: {text}"))
+            announcement = Announcement(lambda: recorder.found, say)
             shown = RunProgress(bars, doing="recording", then="closing the cache")
             options = {**trainer, "enable_progress_bar": False, "logger": False}
             runner = pl.Trainer(callbacks=[recorder, announcement, shown], **options)
-            runner.predict(module, data, return_predictions=False)
+            runner.predict(*run, return_predictions=False)
         return warned()
 
 
@@ -120,13 +120,3 @@ def _differences(how: Mapping[str, Any], asked: Mapping[str, str], data: OODData
     recorded = {"decoder": "workers", **how}
     differing = {name: value for name, value in requested.items() if recorded.get(name, value) != value}
     return ", ".join(f"{name} {recorded[name]} (requested: {value})" for name, value in differing.items())
-
-
-class _Announcement(pl.Callback):
-    """Report what was found and what is recorded, once the cache is known to belong to this network."""
-
-    def __init__(self, recorder: FeatureCache, say: Callable[[str], None]) -> None:
-        self.recorder, self.say = recorder, say
-
-    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.say(self.recorder.found)

@@ -34,11 +34,10 @@ from oodlit.runs.choice import Probe, probe_images
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
 from oodlit.runs.record import common_record
-from oodlit.runs.run_checks import Parts, check_memory, check_train_size
+from oodlit.runs.run_checks import Parts, check_memory
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import ms_per_image, time_record
 
 BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "annotated objects")
 
@@ -145,9 +144,8 @@ class BoxRecorder(ScoredRun):
         """Empty statistics for the fit.
 
         Raises:
-            RequirementError: There are too few training objects, or too little memory.
+            RequirementError: There is too little memory.
         """
-        check_train_size(self.choice.to_fit, self.choice.facts.num_train)
         statistics = make_statistics(self.choice.to_fit)
         check_memory(statistics, self.choice.facts, processes=self.trainer.num_devices)
         return statistics
@@ -230,9 +228,8 @@ class BoxRecorder(ScoredRun):
         run = self.record().with_entries(self.start.more_record())
         names = self.datamodule.class_names
         results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
-        self.clock.enter(OTHER)
-        times = gather_objects(self.group, self.clock.state(wait=True))
-        run = structs.replace(results.run, ms_per_box=ms_per_image(times), time=time_record(times))
+        cost, time = self.measured()
+        run = structs.replace(results.run, ms_per_box=cost, time=time)
         return replace(results, run=run)
 
     def _set(self, stream: Stream) -> ObjectSet:

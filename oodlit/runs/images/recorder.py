@@ -30,11 +30,10 @@ from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.loggers import RunLog, figures_of
 from oodlit.runs.record import run_record
-from oodlit.runs.run_checks import check_images, check_memory, check_train_size, place_bank
+from oodlit.runs.run_checks import check_images, check_memory, place_bank
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import ms_per_image, time_record
 
 SAMPLE_CHUNK = 1024
 """Rows of the training sample that are scored at a time."""
@@ -95,10 +94,9 @@ class ImageRecorder(ScoredRun):
         """Empty statistics for the fit.
 
         Raises:
-            RequirementError: There are too few training images, or too little memory.
+            RequirementError: There is too little memory.
         """
         facts, to_fit = self.choice.facts, self.choice.to_fit
-        check_train_size(to_fit, facts.num_train)
         statistics = make_statistics(to_fit, extra=(TrainSample,))
         self.bank = place_bank(statistics, facts, self.trainer, self.images.bank)
         needed = check_memory(statistics, facts, to_fit, processes=self.trainer.num_devices)
@@ -207,12 +205,10 @@ class ImageRecorder(ScoredRun):
         results = Results.from_scores(
             scores, self.datasets(), active, run=run, estimates=severities, **self.images.evaluation.to_json()
         )
-        self.clock.enter(OTHER)
-        times = gather_objects(self.group, self.clock.state(wait=True))
-        time = time_record(times)
+        cost, time = self.measured()
         if self.is_recorded:  # no network ran
             time = structs.replace(time, backbone_ms=None)
-        known = structs.replace(results.run, ms_per_image=ms_per_image(times), time=time)
+        known = structs.replace(results.run, ms_per_image=cost, time=time)
         return results.with_record(known.with_entries(self.start.more_record()))
 
     def findings(self) -> Iterable[Finding]:

@@ -87,8 +87,7 @@ def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _with_constant(data: Problem, constant: float) -> Problem:
-    linear = data.model.network.get_submodule(str(data.model.network.head_name))
     with torch.no_grad():
-        linear.bias.add_(constant)  # type: ignore[operator]  # of a linear layer
+        data.model.linear.bias.add_(constant)
     head = Head(data.head.weight, data.head.offset + constant)
     return data.mapped(lambda outputs: replace(outputs, logits=outputs.require("logits") + constant), head)

@@ -152,8 +152,7 @@ def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) ->
     detector = fitted(factory, data)
     unused = data.head.weight.abs().amax(dim=0) == 0
     direction = unused.float() * torch.linspace(0.5, 1.5, data.head.width)
-    last = detector.score(data.id)
-    first = last
+    first = last = detector.score(data.id)
     for size in (0.1, 1.0, 5.0, 25.0, 125.0):
         found = detector.score(replace(data.id, features=data.id.require("features") + size * direction))
         rise = float((found - last).max())
@@ -178,11 +177,10 @@ def _map_features(data: Problem, matrix: Tensor, shift: Tensor | None = None) ->
 
 def rename_classes(data: Problem, order: Tensor) -> Problem:
     """Rename classes in outputs, head and network: new class i is old class order[i]."""
-    network = data.model.network
-    linear = network.get_submodule(str(network.head_name))
+    linear = data.model.linear
     with torch.no_grad():
-        linear.weight.copy_(linear.weight[order])  # type: ignore[operator,index]  # a linear layer
-        linear.bias.copy_(linear.bias[order])  # type: ignore[operator,index]
+        linear.weight.copy_(linear.weight[order])
+        linear.bias.copy_(linear.bias[order])
     position = order.argsort()
 
     def renamed(outputs: Outputs) -> Outputs:

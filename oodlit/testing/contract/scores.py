@@ -11,7 +11,7 @@ from oodlit.errors import OodlitError
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause, examples
 from oodlit.testing.comparison import assert_same_scores, fitted
-from oodlit.testing.problems import Problem, ProblemFactory, cut, select
+from oodlit.testing.problems import Problem, ProblemFactory, change_tensors, cut, select
 from oodlit.testing.shorten import shorten
 
 MIN_AUROC = 0.95
@@ -151,10 +151,7 @@ def _with_nan(outputs: Outputs, name: str) -> Outputs:
         spoilt[1].view(-1)[0] = float("nan")
         return spoilt
 
-    if name == "hidden":
-        return replace(outputs, hidden={n: spoil(v) for n, v in (outputs.hidden or {}).items()})
-    changed: dict[str, Any] = {name: spoil(outputs.require(name))}
-    return replace(outputs, **changed)
+    return change_tensors(outputs, lambda field, tensor: spoil(tensor) if field == name else tensor)
 
 
 @clause("score-batches", "The score of an image does not depend on the other images of its batch, or on their order.")
@@ -192,9 +189,8 @@ def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
-    hidden = None if outputs.hidden is None else {n: v.to(dtype) for n, v in outputs.hidden.items()}
-    logits, features = outputs.require("logits").to(dtype), outputs.require("features").to(dtype)
-    return replace(outputs, logits=logits, features=features, hidden=hidden)
+    fields = ("logits", "features", "hidden")
+    return change_tensors(outputs, lambda field, tensor: tensor.to(dtype) if field in fields else tensor)
 
 
 @clause(

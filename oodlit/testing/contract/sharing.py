@@ -1,8 +1,6 @@
 """Checks of shared tensors, and of memory layouts."""
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +11,7 @@ from oodlit.errors import OodlitError
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
-from oodlit.testing.problems import Problem, ProblemFactory, select
+from oodlit.testing.problems import Problem, ProblemFactory, change_tensors, select
 from oodlit.testing.shorten import shorten
 
 _DERIVED = (
@@ -122,15 +120,12 @@ def _with_gaps(outputs: Outputs) -> Outputs:
 
 
 def _with(outputs: Outputs, lay: Callable[[Tensor], Tensor]) -> Outputs:
-    fields = {name: getattr(outputs, name) for name in ("logits", "features", "images")}
-    tensors: dict[str, Any] = {name: lay(value) for name, value in fields.items() if value is not None}
-    hidden = {name: lay(value) for name, value in (outputs.hidden or {}).items()}
-    return replace(outputs, hidden=hidden or None, **tensors)
+    fixed = ("labels", "groups")
+    return change_tensors(outputs, lambda field, tensor: tensor if field in fixed else lay(tensor))
 
 
 def _arranged(data: Problem, arrange: Callable[[Tensor], Tensor]) -> Problem:
-    def arranged(outputs: Outputs) -> Outputs:
-        hidden = {n: arrange(v) if v.ndim == 4 else v for n, v in (outputs.hidden or {}).items()}
-        return replace(outputs, hidden=hidden)
+    def of_maps(field: str, tensor: Tensor) -> Tensor:
+        return arrange(tensor) if field == "hidden" and tensor.ndim == 4 else tensor
 
-    return data.mapped(arranged)
+    return data.mapped(lambda outputs: change_tensors(outputs, of_maps))

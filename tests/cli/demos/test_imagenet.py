@@ -41,7 +41,7 @@ def test_missing_extra_names_the_pip_line(
 
 def test_package_without_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
-    with pytest.raises(DataError, match="0 files of weights; one is expected"):
+    with pytest.raises(DataError, match="expected one file of weights, got 0"):
         load_efficientnet_lite0()
 
 
@@ -58,7 +58,7 @@ def test_photos_are_recognised_and_noise_is_not(tmp_path: Path, capsys: pytest.C
     assert text.count("must be fitted on training images; there are none") == 1
 
 
-def test_missing_extra_is_said_before_torch_is_imported() -> None:
+def test_missing_extra_is_reported_before_torch_is_imported() -> None:
     code = (
         "import importlib.metadata, sys\n"
         "from oodlit.cli.main import main\n"  # before: its own imports ask for packages, too

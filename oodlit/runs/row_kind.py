@@ -1,0 +1,85 @@
+"""What differs between runs over images and runs over boxes."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors.statistics import Statistics
+from oodlit.results import DatasetInfo, Finding
+from oodlit.results.run_record import RunRecord
+from oodlit.runs.loggers import RunLog
+from oodlit.runs.recorder import Recorder
+
+
+class RowKind(Recorder):
+    """The steps of a scored run that depend on its rows: a row is an image or a box."""
+
+    loader = "Results"
+    """Name of the class that loads the results."""
+
+    @abstractmethod
+    def datasets(self) -> list[DatasetInfo]:
+        """The data sets of the results."""
+
+    @abstractmethod
+    def make_rows(self) -> dict[str, Any]:
+        """Empty rows by data set."""
+
+    @abstractmethod
+    def make_statistics(self) -> Statistics:
+        """Empty statistics for the fit, once it is sure that there is memory for them."""
+
+    @abstractmethod
+    def take_training(self, outputs: Any, stream: Stream) -> None:
+        """Feed one batch of a training stream to the statistics."""
+
+    @abstractmethod
+    def take_test(self, outputs: Any, batch: Any, stream: Stream) -> None:
+        """Score one batch of another stream."""
+
+    @abstractmethod
+    def check_fit_rows(self) -> int:
+        """Return the number of rows of all processes to fit on; refuse to fit on none where detectors need some."""
+
+    @abstractmethod
+    def is_of(self, folder: Path, key: str) -> bool:
+        """Whether the results in a folder are those of this run."""
+
+    @abstractmethod
+    def evaluate(self) -> Any:
+        """The results, the same on every process."""
+
+    @abstractmethod
+    def write(self, folder: Path, **options: Any) -> Path:
+        """Write the results to a folder."""
+
+    @abstractmethod
+    def draw(self, folder: Path) -> None:
+        """Draw thumbnails and the page into a folder."""
+
+    @abstractmethod
+    def run_log(self) -> RunLog:
+        """What loggers get."""
+
+    @abstractmethod
+    def record(self) -> RunRecord:
+        """What is known about this run before its results."""
+
+    @abstractmethod
+    def findings(self) -> Iterable[Finding]:
+        """Findings of the results to warn of."""
+
+    def after_fit(self) -> None:  # boxes have no thresholds of training rows
+        """Score what is kept of the training rows."""
+
+    def close_streams(self, over: Sequence[Stream]) -> None:  # parts of results over boxes are no results
+        """Keep the results of streams that are over for this process."""
+
+    def more_state(self) -> dict[str, Any]:
+        """What the progress keeps beside rows and scores."""
+        return {}
+
+    def restore_more(self, state: dict[str, Any]) -> None:  # see `more_state`
+        """Take over what `more_state` returned in an earlier start of this run."""
