@@ -51,8 +51,8 @@ class ClassLayer:
         return Head(self.without_background(weight.T).T, self.without_background(bias))
 
 
-class ClassLayerReader(ABC):
-    """A reader whose head is a class layer, with one forward pass per image, so that images are independent.
+class ClassLayerReader:
+    """A reader whose head is a class layer.
 
     Attributes:
         class_layer: The layer, or why there is none.
@@ -72,6 +72,10 @@ class ClassLayerReader(ABC):
     def head_problem(self) -> str:
         """Why there is no linear class layer; empty if there is one."""
         return self.class_layer.problem or ""
+
+
+class ImageReader(ClassLayerReader, ABC):
+    """A reader with one forward pass per image, so that images are independent."""
 
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0

@@ -12,7 +12,7 @@ from torchvision.ops import clip_boxes_to_image
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.adapters.calls import calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer, ClassLayerReader
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
 
@@ -20,7 +20,7 @@ NO_HEAD = "one-stage detectors of torchvision compute class logits by a convolut
 
 
 @final
-class DenseReader(ClassLayerReader):
+class DenseReader(ImageReader):
     """Reads boxes and class logits; a kept box is one class of one anchor. There are no features: see `head_problem`.
 
     As in `RCNNReader`, the selection of boxes is repeated with the numbers of the anchors and compared with the output

@@ -9,12 +9,12 @@ from torchvision.ops import box_convert
 
 from oodlit.backbones.facts import place_of
 from oodlit.objects.adapters.calls import Call, calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer, ClassLayerReader
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 
 
 @final
-class HuggingFaceReader(ClassLayerReader):
+class HuggingFaceReader(ImageReader):
     """Reads a box, its class logits and the input of the last class layer for every query.
 
     Confidence and class are those of the largest class logit. If there is one more logit than labels, the "no object"

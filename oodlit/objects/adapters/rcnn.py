@@ -8,7 +8,7 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.ops import clip_boxes_to_image, remove_small_boxes
 
 from oodlit.objects.adapters.calls import calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer, ClassLayerReader
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
 
@@ -17,7 +17,7 @@ MIN_SIDE = 1e-2
 
 
 @final
-class RCNNReader(ClassLayerReader):
+class RCNNReader(ImageReader):
     """Reads boxes, class logits without the background (column 0), and the input of the class layer.
 
     A box is one class of one proposal and has its logits and features. To find them, the reader repeats torchvision's
