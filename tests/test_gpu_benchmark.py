@@ -54,7 +54,7 @@ def test_a_run_from_shards_says_where_its_time_went(gpu, monkeypatch):
     assert found["images_per_s"] > 0
     on_device = found["on_device"]
     assert found["images_per_s_on_device"] == on_device["images_per_s"] > 0
-    assert found["pixels_mean_on_device"] == found["pixels_largest_on_device"] == 0.0  # on a CPU
+    assert 0 <= found["pixels_mean_on_device"] <= found["pixels_largest_on_device"] <= 26  # resizing alone differs
     assert found["logits_on_device"] <= 0.1
     assert on_device["time"]["reading"].keys() == {"read", "decode", "transform"}
 

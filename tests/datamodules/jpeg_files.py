@@ -110,10 +110,11 @@ def outcome(loader: StreamLoader) -> tuple[list[dict[str, Any]], str]:
 
 
 def check_same(one: tuple[list[dict[str, Any]], str], other: tuple[list[dict[str, Any]], str]) -> None:
-    assert one[1] == other[1]
+    assert one[1].partition(":")[0] == other[1].partition(":")[0]  # of several unusable images, another may come first
     assert len(one[0]) == len(other[0])
     for batch, like in zip(one[0], other[0], strict=True):
         image, exact = batch.pop("image"), like.pop("image")
+        assert sorted(batch.pop("skipped")) == sorted(like.pop("skipped"))
         assert batch == like
         assert image.shape == exact.shape
         assert image.dtype == exact.dtype

@@ -83,7 +83,7 @@ def test_shards_of_others(tmp_path: Path) -> None:
         ("a.tar", "2"),
         ("b.tar", "0"),
     ]
-    assert "the key is also in a.tar" in report.problems[2].message
+    assert "the key also occurs in a.tar" in report.problems[2].message
     assert report.info.num_samples == 4
 
 

@@ -285,7 +285,7 @@ def test_page_names_the_real_sizes_and_how_intervals_are_made() -> None:
     assert "Classes have 20 images; one image is 5.0 % of the smallest" in text
     assert "a bootstrap with 20 repetitions" in text
     assert "100 images, 90 correct, 10 wrong" in text
-    assert "the run was made without bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
+    assert "the run used no bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
 
 
 def test_no_sentence_stands_twice_on_a_page() -> None:
@@ -310,7 +310,7 @@ def test_words_on_the_page_are_explained(results: Results) -> None:
     assert "correctly classified ID image scores higher than a wrongly classified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
     assert "threshold that keeps 95 % of the correctly classified training images" in found["der95"]
-    assert "threshold that keeps 99 % of the rightly classified training images; lower is better." in found["der99"]
+    assert "threshold that keeps 99 % of the correctly classified training images; lower is better." in found["der99"]
     frame = results.scores[results.scores["dataset"].isin(["val", "far"])]
     infos = [d for d in results.datasets if d.name in ("val", "far")]
     few = terms_of(render({"run": Results.from_scores(frame, infos, results.detectors, tpr=0.9, der=[0.8])}))
