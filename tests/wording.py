@@ -28,6 +28,7 @@ CHECKED = [
     "oodlit/gate",
     "oodlit/metrics",
     "oodlit/module.py",
+    "oodlit/objects",
     "oodlit/report",
     "oodlit/results",
     "oodlit/runs",
