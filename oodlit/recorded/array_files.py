@@ -1,5 +1,6 @@
 """Recorded outputs as users have them: `.npz`, `.safetensors`, Parquet, and folders of `.npy` files."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -98,11 +99,49 @@ READERS: dict[str, Callable[[Path], Arrays]] = {
 }
 
 
-def as_tensor(values: Any) -> torch.Tensor:
-    """An array or tensor as a tensor on the CPU, without copying where it can be had."""
+def as_tensor(values: Any, name: str = "array") -> torch.Tensor:
+    """An array or tensor as a tensor on the CPU, without copying where torch can hold it as it is.
+
+    Other byte orders, negative strides and floating point above 64 bits are copied. Read-only memory maps are not.
+
+    Args:
+        values: Array, tensor or nested lists of numbers.
+        name: What messages call it.
+
+    Raises:
+        InvalidArgumentError: It holds no numbers, or some of them are masked.
+
+    Example:
+        >>> as_tensor(np.arange(3, dtype=">i4")[::-1]).tolist()
+        [2, 1, 0]
+    """
     if isinstance(values, torch.Tensor):
         return values.detach().cpu()
-    array = np.asarray(values)
-    if array.dtype == np.float16 or array.dtype.kind in "fiub":
-        return torch.from_numpy(array if array.flags.writeable else array.copy())
-    raise InvalidArgumentError(f"an array of {array.dtype}; numbers are needed")
+    array = as_array(values, name)
+    if array.dtype.kind not in "fiub":
+        raise InvalidArgumentError(f"{name}: an array of {array.dtype}; numbers are needed")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
+    if any(stride < 0 or stride % array.itemsize for stride in array.strides):
+        array = array.copy()
+    with warnings.catch_warnings():  # nothing writes to recorded outputs
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable", category=UserWarning)
+        return torch.from_numpy(array)
+
+
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Values as an array, none of which is masked.
+
+    Raises:
+        InvalidArgumentError: Some are masked, or nested lists have different lengths.
+    """
+    if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
+        number = int(np.ma.getmaskarray(values).sum())
+        raise InvalidArgumentError(
+            f"{name}: {number} of {values.size} values are masked; leave such images out, or fill the values in"
+        )
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise InvalidArgumentError(f"{name}: not an array ({error})") from error

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor, nn
 
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.outputs import Head, Outputs
-from oodlit.recorded.array_files import Arrays, as_tensor, read_arrays
+from oodlit.recorded.array_files import Arrays, as_array, as_tensor, read_arrays
 from oodlit.recorded.rows import MemoryRows, Rows
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
@@ -71,7 +72,7 @@ def head_of(given: GivenHead) -> Head:
     parts = list(given)
     if len(parts) != 2:
         raise InvalidArgumentError(f"head: {len(parts)} parts; a pair (weight, bias) is needed, bias may be None")
-    weight, bias = (None if part is None else as_tensor(part) for part in parts)
+    weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
         raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
     return Head(weight, None if bias is None else bias.to(weight.dtype))
@@ -94,7 +95,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     for name in arrays.keys() - set(FIELDS):  # others, such as paths, may stand beside them
         if near := difflib.get_close_matches(str(name).lower(), FIELDS, n=1, cutoff=0.7):
             raise InvalidArgumentError(f"there is {name!r}; is {near[0]!r} meant? Known are {', '.join(FIELDS)}")
-    values = {name: as_tensor(arrays[name]) for name in FIELDS[:2] if name in arrays}
+    values = {name: as_tensor(arrays[name], name) for name in FIELDS[:2] if name in arrays}
     if not values:
         raise InvalidArgumentError(f"neither logits nor features are there, only {sorted(map(str, arrays))}")
     count = len(next(iter(values.values())))
@@ -110,21 +111,49 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     """Groups as numbers, and their names: given, or those that stand in place of numbers."""
-    given, names = arrays.get("groups"), tuple(str(name) for name in np.asarray(arrays.get("class_names", [])))
-    text = np.asarray(given) if given is not None and not isinstance(given, Tensor) else None
-    if text is None or text.dtype.kind not in "UO":
+    given, names = arrays.get("groups"), ()
+    if (of_classes := arrays.get("class_names")) is not None:
+        names = tuple(str(name) for name in _texts("class_names", as_array(of_classes, "class_names")))
+    if given is None or isinstance(given, Tensor):
         return _integers("groups", given, count), names
-    known = names or tuple(sorted(set(map(str, text))))
+    values = as_array(given, "groups")
+    if values.dtype.kind not in "USO":
+        if values.dtype.kind == "f":
+            _texts("groups", values)  # of missing ones
+        return _integers("groups", given, count), names
+    texts = _texts("groups", values)
+    if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in texts):
+        return _integers("groups", np.asarray(texts, dtype=np.int64), count), names
+    if other := next((value for value in texts if not isinstance(value, str)), None):
+        raise InvalidArgumentError(f"groups: {other!r} is neither a name nor a number; text or integers are needed")
+    known = names or tuple(sorted(set(map(str, texts))))
     index = {name: number for number, name in enumerate(known)}
-    if unknown := sorted(set(map(str, text)) - index.keys()):
+    if unknown := sorted(set(map(str, texts)) - index.keys()):
         raise InvalidArgumentError(f"group {unknown[0]!r} is not among class_names ({len(known)} names)")
-    return torch.tensor([index[str(name)] for name in text], dtype=torch.int64), known
+    return torch.tensor([index[str(name)] for name in texts], dtype=torch.int64), known
+
+
+def _texts(name: str, values: np.ndarray) -> list[Any]:
+    """Values with bytes as text, none of which is missing.
+
+    Raises:
+        InvalidArgumentError: A value is None, NaN or NA.
+    """
+    if values.ndim != 1:
+        raise InvalidArgumentError(f"{name} have shape {values.shape}; (images,) is needed")
+    missing = np.flatnonzero(pd.isna(values))
+    if len(missing):
+        raise InvalidArgumentError(
+            f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; leave"
+            " such images out, or name them"
+        )
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
 
 
 def _integers(name: str, given: Any, count: int) -> Tensor:
     if given is None:
         return torch.full((count,), -1)
-    values = as_tensor(given)
+    values = as_tensor(given, name)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
             f"{name} have shape {tuple(values.shape)} and dtype {values.dtype}; integers of shape (images,) are needed"
@@ -135,4 +164,4 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
 def _keys(given: Any, count: int) -> Sequence[str]:
     if given is None:
         return [f"{number:08d}" for number in range(count)]
-    return [key.decode() if isinstance(key, bytes) else str(key) for key in given]
+    return list(map(str, _texts("keys", as_array(given, "keys"))))

@@ -1,10 +1,12 @@
 """Module and data of a run, from arrays of features and logits that exist already."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from oodlit.datamodules.classes import as_class_names
 from oodlit.errors import InvalidArgumentError
+from oodlit.recorded.agreement import check_sets
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
@@ -31,9 +33,11 @@ def recorded_parts(
         sets += [(key, role, given) for key, given in _by_name(str(role), many).items()]
     streams = [stream_of(key, role, given, names) for key, role, given in sets]
     data = RecordedData(streams, batch_size=batch_size, class_names=names or None)
-    module = RecordedModule(
-        width=data.width, num_classes=data.num_classes, head=None if head is None else head_of(head), name=name
-    )
+    layer = None if head is None else head_of(head)
+    make = partial(RecordedModule, width=data.width, num_classes=data.num_classes, name=name, is_checked=True)
+    module = make(head=layer)  # checks the shapes
+    if problem := check_sets(streams, layer):
+        module = make(head_problem=problem)
     return module, data
 
 

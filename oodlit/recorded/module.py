@@ -11,6 +11,7 @@ from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.recorded.agreement import disagreement
 
 NO_HEAD = "no head was given with the recorded outputs"
 
@@ -25,6 +26,7 @@ class RecordedModule(pl.LightningModule):
         name: How results call the backbone.
         fingerprint: That of the backbone, where it is known.
         head_problem: Why there is no head, where that is known.
+        is_checked: Whether all recorded logits are known to be those of the head; else the probe looks at a few.
         hint: What is said of a detector that needs more than outputs.
 
     Raises:
@@ -45,6 +47,7 @@ class RecordedModule(pl.LightningModule):
         name: str = "recorded outputs",
         fingerprint: str = "",
         head_problem: str = NO_HEAD,
+        is_checked: bool = False,
         hint: str = "; recorded outputs hold neither images nor the network",
     ) -> None:
         """Check that head and outputs fit."""
@@ -66,6 +69,7 @@ class RecordedModule(pl.LightningModule):
             head_problem = "the features that the head is for were not recorded"
         self._width, self._classes, self._fingerprint, self._hint = width, num_classes, fingerprint, hint
         self._problem = "" if head is not None and width else head_problem
+        self._is_checked = is_checked
 
     @property
     def head_layers(self) -> tuple[str, ...]:
@@ -128,12 +132,12 @@ class RecordedModule(pl.LightningModule):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the outputs from a few rows; whether the head gives the recorded logits is seen here."""
+        """Facts about the outputs from a few rows; whether the head gives the logits of a cache is seen here."""
         made = self(images.to(self.device))
         if made.logits is not None:
             check_logits(made.logits, self.name)
-        if self._classes and not self._problem:
-            self._problem = _disagreement(self.head, made)
+        if self._classes and not self._problem and not self._is_checked:
+            self._problem = disagreement(self.head, made.require("features"), made.require("logits"))
         given = {name for name in ("logits", "features") if getattr(made, name) is not None}
         return BackboneFacts(
             name=self.name,
@@ -148,16 +152,3 @@ class RecordedModule(pl.LightningModule):
             layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
             hint=self._hint,
         )
-
-
-def _disagreement(head: Head, made: Outputs) -> str:
-    """How recorded logits differ from those of the head; empty if by the rounding of half precision at most."""
-    logits, features = made.require("logits"), made.require("features")
-    rebuilt = head(features).to(logits)
-    scale = float(logits.abs().max())
-    if torch.allclose(rebuilt, logits, rtol=2e-2, atol=2e-2 * scale):
-        return ""
-    return (
-        f"the recorded logits are not those that the head gives for the recorded features (they differ by up to"
-        f" {float((rebuilt - logits).abs().max()):.3g} where the largest is {scale:.3g})"
-    )

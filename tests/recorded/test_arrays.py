@@ -16,8 +16,9 @@ from oodlit import Gate, Head, Results, Role, evaluate_arrays
 from oodlit.callbacks import OODDetection
 from oodlit.cli.main import main
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
+from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis, ReAct
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError
+from oodlit.recorded.array_files import as_tensor
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded.support import outputs_of, some_detectors
 
@@ -164,6 +165,68 @@ def test_a_wrong_head_is_not_used(module, sets):
     assert "msp" in results.detectors
 
 
+def linear_sets(dtype=torch.float32):
+    """A head, and sets of features with its logits, that grow from one set to the next."""
+    generator = torch.Generator().manual_seed(0)
+    head = Head(torch.randn(3, 8, generator=generator), torch.randn(3, generator=generator))
+    sets = {}
+    for name, number in (("train", 300), ("id", 9000), ("ood", 9000)):
+        features = torch.randn(number, 8, generator=generator).to(dtype)
+        sets[name] = {"features": features, "logits": head(features.float()).to(dtype)}
+    sets["train"]["labels"] = sets["train"]["logits"].argmax(dim=1)
+    return head, sets
+
+
+def damaged(name, number, how):
+    head, sets = linear_sets()
+    logits = sets[name]["logits"].clone()
+    logits[number:] = how(logits[number:])
+    return head, sets | {name: sets[name] | {"logits": logits}}
+
+
+@pytest.mark.parametrize("name", ["train", "id", "ood"])
+@pytest.mark.parametrize(
+    ("number", "how"),
+    [
+        (0, lambda logits: -logits),
+        (250, lambda logits: -logits),  # not the first rows
+        (0, lambda logits: logits.flip(0)),
+        (0, lambda logits: logits * 1.005),  # less than the rounding of half precision
+        (0, lambda logits: logits.softmax(dim=1)),
+    ],
+)
+def test_logits_of_one_set_that_are_not_those_of_the_head_are_refused(name, number, how):
+    head, sets = damaged(name, number, how)
+    with pytest.raises(InvalidArgumentError, match=f"^'{name}': "):
+        evaluate_arrays(**sets, head=head, detectors=[MSP()])
+
+
+def test_softmax_in_place_of_logits_is_named_by_its_set_without_a_head_too():
+    _, sets = damaged("ood", 0, lambda logits: logits.softmax(dim=1))
+    with pytest.raises(InvalidArgumentError, match="'ood': every row of the logits sums to one"):
+        evaluate_arrays(**sets, detectors=[MSP()])
+    _, sets = damaged("ood", 8000, lambda logits: logits.softmax(dim=1))  # a part alone is no set of shares
+    assert evaluate_arrays(**sets, detectors=[MSP()]).detectors == ("msp",)
+
+
+def test_a_head_that_is_off_by_less_than_half_precision_is_not_used_for_single_precision():
+    head, sets = linear_sets()
+    off = Head(head.weight * 1.005, head.offset)
+    with pytest.warns(UserWarning, match="not those that the head gives"):
+        results = evaluate_arrays(**sets, head=off, detectors=[MSP(), ReAct()])
+    assert "in all sets" in results.run.not_applicable["react"]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("stored", [None, torch.float32])
+def test_rounding_of_half_precision_is_no_difference(dtype, stored):
+    head, sets = linear_sets(dtype)
+    if stored:
+        for arrays_of in sets.values():
+            arrays_of |= {name: arrays_of[name].to(stored) for name in ("features", "logits")}
+    assert not evaluate_arrays(**sets, head=head, detectors=[MSP(), ReAct()]).run.not_applicable
+
+
 @given(st.lists(st.sampled_from(["cat", "dog", "eel"]), min_size=20, max_size=20))
 def test_groups_may_be_names(groups):
     logits = torch.linspace(-1, 1, 60).reshape(20, 3)
@@ -201,6 +264,82 @@ def test_what_does_not_fit_is_refused_with_one_line(given, message):
     with pytest.raises(OodlitError, match=message) as caught:
         evaluate_arrays(**({"ood": {"far": {"logits": LOGITS}}, "detectors": None} | given))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA, np.datetime64("NaT")])
+@pytest.mark.parametrize("field", ["groups", "class_names", "keys"])
+def test_missing_names_are_refused(missing, field):
+    names = np.array(["cat", "dog", missing, "eel"], dtype=object)
+    given = {"logits": LOGITS, "groups": [0, 1, 2, 3]} | {field: names}
+    with pytest.raises(InvalidArgumentError, match=f"'far': {field}: 1 of 4 are missing.* first in row 2"):
+        evaluate_arrays(id={"logits": LOGITS}, ood={"far": given}, detectors=[MSP()])
+
+
+@pytest.mark.parametrize("field", ["logits", "features", "labels", "groups", "keys"])
+def test_masked_values_are_refused(field):
+    values = {"logits": LOGITS.numpy(), "features": LOGITS.numpy(), "labels": np.arange(4), "groups": np.arange(4)}
+    values |= {"keys": np.array(list("abcd"))}
+    mask = np.zeros(values[field].shape, dtype=bool)
+    given = values | {field: np.ma.array(values[field], mask=mask)}
+    assert evaluate_arrays(id=values, ood={"far": given}, detectors=[MSP()]).detectors == ("msp",)
+    mask[2] = True
+    given[field] = np.ma.array(values[field], mask=mask)
+    with pytest.raises(InvalidArgumentError, match=f"'far': {field}: .* masked"):
+        evaluate_arrays(id=values, ood={"far": given}, detectors=[MSP()])
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        np.array([b"cat", b"dog", b"cat", b"eel"]),
+        np.array([b"cat", b"dog", b"cat", b"eel"], dtype=object),
+        pd.Categorical(["cat", "dog", "cat", "eel"]),
+        pd.array(["cat", "dog", "cat", "eel"], dtype="string"),
+    ],
+)
+def test_names_of_groups_in_other_types(groups):
+    results = evaluate_arrays(id={"logits": LOGITS}, ood={"logits": LOGITS, "groups": groups}, detectors=[MSP()])
+    assert results.dataset("ood").class_names == ("cat", "dog", "eel")
+
+
+def test_numbers_of_groups_as_objects_stay_numbers():
+    given = {"logits": LOGITS, "groups": np.array([1, 0, 1, 1], dtype=object), "class_names": [b"cat", b"dog"]}
+    results = evaluate_arrays(id={"logits": LOGITS}, ood=given, detectors=[MSP()])
+    assert results.dataset("ood").class_names == ("cat", "dog")
+    assert results.images("ood")["group"].tolist() == [1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        lambda values: values[::-1].copy()[::-1],
+        lambda values: values[:, ::-1].copy()[:, ::-1],
+        lambda values: values.astype(">f4"),
+        lambda values: values.astype(">f8"),
+        lambda values: values.astype(np.longdouble),
+        lambda values: np.frombuffer(values.tobytes(), np.float32).reshape(values.shape),
+    ],
+)
+def test_every_layout_of_numbers_gives_the_same_scores(kind):
+    logits = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    labels = np.arange(20, dtype=">i8")[::-1] % 3
+    expected = evaluate_arrays(id={"logits": logits}, ood={"logits": logits * 2}, detectors=[MSP()])
+    given = {"logits": kind(logits), "labels": labels}
+    results = evaluate_arrays(id=given, ood={"logits": kind(logits * 2)}, detectors=[MSP()])
+    np.testing.assert_allclose(results.scores["msp"], expected.scores["msp"], rtol=1e-6)
+    assert results.images("id")["label"].tolist() == labels.tolist()
+
+
+def test_a_read_only_memory_map_is_not_copied(tmp_path):
+    np.save(tmp_path / "logits.npy", np.eye(3, dtype=np.float32))
+    mapped = np.load(tmp_path / "logits.npy", mmap_mode="r")
+    assert as_tensor(mapped).data_ptr() == mapped.ctypes.data
+
+
+@pytest.mark.parametrize("values", [[[1.0], [1.0, 2.0]], [["a", "b"]], np.zeros((2, 2), dtype=complex)])
+def test_what_is_not_an_array_of_numbers_is_named(values):
+    with pytest.raises(InvalidArgumentError, match="'far': logits: "):
+        evaluate_arrays(id={"logits": LOGITS}, ood={"far": {"logits": values}}, detectors=[MSP()])
 
 
 def test_objects_are_not_unpickled(tmp_path):

@@ -31,12 +31,16 @@ class RunColumn(NamedTuple):
 
 
 class _Set(NamedTuple):
-    """Properties of a data set that must agree: role, classes in use, number of images, digest of their keys."""
+    """Properties of a data set that must agree: role, classes in use, number of images, digest of keys and of labels.
+
+    Labels may have other numbers in the other run, but images of one label have one label there; b"" = no labels.
+    """
 
     role: Role
     classes: tuple[str, ...]
     n: int
     digest: bytes
+    labels: bytes = b""
 
 
 def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
@@ -153,7 +157,11 @@ def _set(results: RunResults, info: DatasetInfo) -> _Set:
     digest = hashlib.blake2b("\n".join(rows["key"]).encode("utf-8", "surrogatepass"))
     if grouped:
         digest.update(rows["group"].to_numpy(dtype="int64").tobytes())
-    return _Set(info.role, classes, len(rows), digest.digest())
+    labels = rows["label"].to_numpy(dtype="int64")
+    of_labels = (
+        hashlib.blake2b(pd.factorize(labels)[0].astype("int64").tobytes()).digest() if (labels >= 0).any() else b""
+    )
+    return _Set(info.role, classes, len(rows), digest.digest(), of_labels)
 
 
 def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[str, _Set]]) -> str:
@@ -178,7 +186,12 @@ def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
         if one.n != other.n:
             return f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
         if (one.classes, one.digest) != (other.classes, other.digest):
-            return f"{dataset} has other images in {name} than in {first}"
+            found = f"{dataset} has other images in {name} than in {first}"
+        elif one.labels and other.labels and one.labels != other.labels:
+            found = f"labels of {dataset} in {name} contradict {first}: one key is two images (is the order the same?)"
+        else:
+            continue
+        return found
     return ""
 
 

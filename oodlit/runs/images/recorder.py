@@ -25,6 +25,7 @@ from oodlit.results.files import storage
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 from oodlit.runs.datasets import dataset_infos
+from oodlit.runs.images.duplicates import Digests
 from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
@@ -72,6 +73,7 @@ class ImageRecorder(ScoredRun):
         self.images = images
         self.one_shape = True
         """Whether all images of this process had the shape of the probe's images after the transform."""
+        self.digests = Digests()
 
     def make_rows(self) -> dict[str, ImageRows]:
         """Empty rows by data set; training images, which are a sample, as one set.
@@ -111,18 +113,20 @@ class ImageRecorder(ScoredRun):
         return dataset_infos(self.streams, self.choice.facts.num_classes)
 
     def more_state(self) -> dict[str, Any]:
-        """Whether all images have one shape."""
-        return {"one_shape": self.one_shape}
+        """Whether all images have one shape, and their digests."""
+        return {"one_shape": self.one_shape, "digests": self.digests.state()}
 
     def restore_more(self, state: dict[str, Any]) -> None:
         """Take over `more_state`."""
         self.one_shape &= state.get("one_shape", False)
+        self.digests.restore(state.get("digests", {}))
 
     def check(self, batch: Any, index: int) -> None:
         """Refuse images of another kind than those of the ID stream, and note where their shape differs."""
         images, like = batch["image"], self.choice.images
         check_images(batch, like, self.reading[index].name)
         self.one_shape &= not len(images) or images.shape[1:] == like.shape[1:]
+        self.digests.add(self.reading[index], images)
         super().check(batch, index)
 
     def take_training(self, outputs: Outputs, stream: Stream) -> None:
@@ -195,11 +199,12 @@ class ImageRecorder(ScoredRun):
         severities = join_estimates(pools, self.datasets(), active, self._confidences(), self.group)
         run = self.record()
         one_shape = all(gather_objects(self.group, self.one_shape))
+        shared = self.digests.findings(self.streams, self.group)
         run = structs.replace(
             run,
             backbone=structs.replace(run.backbone, one_shape=one_shape),
             masked_accuracy=masked_accuracy(self.rows, scores, self.group),
-            findings=[*run.findings, *unlisted(pools, self.group)],
+            findings=[*run.findings, *unlisted(pools, self.group), *shared],
         )
         self.clock.enter("metrics")
         results = Results.from_scores(

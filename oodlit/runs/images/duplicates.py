@@ -1,0 +1,99 @@
+"""Images that are in two sets at once, by a digest of 8 bytes of what entered the network, or of recorded outputs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.base.distributed import Group, gather_objects
+from oodlit.datamodules.stream import Stream
+from oodlit.results import Finding
+from oodlit.roles import Role
+
+COMPARED = (Role.TRAIN, Role.ID, Role.OOD, Role.POOL)
+"""An image may be in one of these. Shifted images and unit tests may be made of others."""
+_AT_ONCE = 2**21
+"""Values that are hashed at a time; they need 8 bytes each."""
+
+
+class Digests:
+    """Digests of the images of every set on this process."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.parts: dict[str, list[Tensor]] = {}
+
+    def add(self, stream: Stream, images: Tensor) -> None:
+        """Take in one batch of a set."""
+        if stream.role in COMPARED and len(images):
+            self.parts.setdefault(stream.name, []).append(digests_of(images))
+
+    def state(self) -> dict[str, Tensor]:
+        """All digests by set, for a run that is resumed."""
+        self.parts = {name: [torch.cat(parts).cpu()] for name, parts in self.parts.items()}
+        return {name: parts[0] for name, parts in self.parts.items()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave; of several states of one run, the one that holds the most images counts."""
+        for name, part in state.items():
+            if len(part) > sum(map(len, self.parts.get(name, ()))):
+                self.parts[name] = [part]
+
+    def findings(self, streams: Sequence[Stream], group: Group) -> list[Finding]:
+        """One finding per pair of sets with equal images, for sets of different roles."""
+        everyone = gather_objects(group, {name: part.numpy() for name, part in self.state().items()})
+        sets = {
+            stream: np.concatenate([part[stream.name] for part in everyone if stream.name in part])
+            for stream in streams
+            if stream.role in COMPARED and any(stream.name in part for part in everyone)
+        }
+        return list(_shared(sets))
+
+
+def _shared(sets: Mapping[Stream, np.ndarray]) -> Iterator[Finding]:
+    for (one, first), (other, second) in combinations(sets.items(), 2):
+        if one.role is other.role or {one.role, other.role} == {Role.OOD, Role.POOL}:
+            continue
+        number = int(np.isin(first, second).sum())
+        if number:
+            yield Finding(
+                "duplicates",
+                f"{number} of {len(first)} images of {one.name!r} ({one.role}) are also in {other.name!r}"
+                f" ({other.role}), value by value. Values of these sets are not those of unseen images; give each set"
+                " its own images",
+            )
+
+
+def digests_of(images: Tensor) -> Tensor:
+    """A number for every image that equal images share, whatever their batch; shape (batch,), int64.
+
+    The sum of all values, read as integers, with random weights modulo 2^64: integers have no rounding, so it is the
+    same on every device. Two different images share it with a probability of about 2^-32 at most.
+
+    Example:
+        >>> images = torch.arange(12.0).reshape(3, 4)
+        >>> bool((digests_of(images)[1:] == digests_of(images[1:])).all()), len(set(digests_of(images).tolist()))
+        (True, 3)
+    """
+    rows = images.detach().flatten(1)
+    if rows.is_floating_point():
+        rows = (rows.float() if rows.dtype.itemsize < 4 else rows) + 0.0  # -0 is 0
+        rows = rows.contiguous().view(torch.int32 if rows.dtype.itemsize == 4 else torch.int64)
+    weights = _weights(rows.shape[1], str(rows.device))
+    step = max(1, _AT_ONCE // max(rows.shape[1], 1))
+    return torch.cat([_sums(rows[start : start + step].long(), weights) for start in range(0, len(rows), step)])
+
+
+def _sums(rows: Tensor, weights: Tensor) -> Tensor:
+    # The low bits of many values are 0: those above are mixed into them.
+    return ((rows ^ (rows >> 16) ^ (rows >> 32)) * weights).sum(dim=1)
+
+
+@lru_cache(maxsize=8)
+def _weights(number: int, device: str) -> Tensor:
+    generator = np.random.default_rng(0)
+    return torch.from_numpy(generator.integers(-(2**63), 2**63 - 1, number) | 1).to(device)
