@@ -59,9 +59,10 @@ class Detections:
 
     def __post_init__(self) -> None:
         """Check shapes, types and values; fill in derived fields."""
-        n = _float(self, "boxes", (-1, 4))
-        _float(self, "confidence", (n,))
-        _integers(self, "image", n)
+        _convert(self, "boxes", (-1, 4), floating=True)
+        n = len(self.boxes)
+        _convert(self, "confidence", (n,), floating=True)
+        _convert(self, "image", (n,))
         object.__setattr__(self, "keys", tuple(self.keys))
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
@@ -91,7 +92,7 @@ class Detections:
         if self.index is None:
             object.__setattr__(self, "index", _position_within(self.image))
             return
-        _integers(self, "index", n)
+        _convert(self, "index", (n,))
         if n and int(self.index.min()) < 0:
             raise InvalidArgumentError("Detections: expected index to be >= 0, got negative numbers")
         order = torch.argsort(self.index, stable=True)
@@ -118,7 +119,7 @@ class Detections:
             if self.outputs.keys is None:
                 object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
         if self.predictions is not None:
-            _integers(self, "predictions", n)
+            _convert(self, "predictions", (n,))
         elif self.outputs is not None and self.outputs.logits is not None and self.outputs.logits.shape[1]:
             object.__setattr__(self, "predictions", self.outputs.predictions.to(self.boxes.device))
         else:
@@ -258,34 +259,21 @@ def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
     return position
 
 
-def _float(self: Detections, name: str, shape: tuple[int, ...]) -> int:
-    """Check that the field is finite and of this shape, -1 = any; convert it to at least 32 bits; return its length."""
+def _convert(self: Detections, name: str, shape: tuple[int, ...], *, floating: bool = False) -> None:
+    """Check type and shape of a field, -1 = any length; convert it to int64, or to at least 32 bits and no NaN."""
     value: Any = getattr(self, name)
-    fits = isinstance(value, Tensor) and value.dtype.is_floating_point and value.ndim == len(shape)
+    fits = isinstance(value, Tensor) and value.dtype.is_floating_point == floating and value.ndim == len(shape)
     if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
         found = (
             f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
         )
-        wanted = ", ".join("boxes" if n == -1 else str(n) for n in shape)
-        raise InvalidArgumentError(
-            f"Detections: expected {name} to be a floating-point tensor of shape ({wanted}), got {found}"
-        )
-    value = value.detach()
-    value = value if value.dtype.itemsize >= 4 else value.float()
-    if wrong := int((~value.isfinite()).sum()):
-        raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
-    object.__setattr__(self, name, value)
-    return len(value)
-
-
-def _integers(self: Detections, name: str, n: int) -> None:
-    value = getattr(self, name)
-    if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.shape != (n,):
-        found = (
-            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
-        )
-        raise InvalidArgumentError(f"Detections: expected {name} to be an integer tensor of shape ({n},), got {found}")
-    object.__setattr__(self, name, value.long())
+        wanted, kind = str(shape).replace("-1", "boxes"), "a floating-point" if floating else "an integer"
+        raise InvalidArgumentError(f"Detections: expected {name} to be {kind} tensor of shape {wanted}, got {found}")
+    if floating:
+        value = value.detach() if value.dtype.itemsize >= 4 else value.detach().float()
+        if wrong := int((~value.isfinite()).sum()):
+            raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
+    object.__setattr__(self, name, value if floating else value.long())
 
 
 def _check_image_keys(keys: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ from oodlit.objects.files.identifiers import Identifiers, id_text
 
 __all__ = ["Annotations", "read_annotations", "read_json"]
 
+_Entry = Mapping[str, Any]
 TOLERANCE = 1.0
 """Pixels that a box may extend beyond its image, due to the rounding of relative coordinates."""
 
@@ -186,7 +187,7 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: not valid JSON ({error})") from error
 
 
-def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
+def _parts(content: Any, path: Path) -> dict[str, list[_Entry]]:
     names = ("images", "annotations", "categories")
     if not isinstance(content, dict):
         kind = "a list, such as predictions" if isinstance(content, list) else type(content).__name__
@@ -198,17 +199,17 @@ def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
             f"{path}: not annotations in COCO's format: {', '.join(missing)} missing or not a list; found"
             f" {', '.join(map(str, content)) or 'nothing'}"
         )
-    return {name: content[name] for name in names}
+    # Entries of other types are reported as those without an id.
+    return {name: [entry if isinstance(entry, Mapping) else {} for entry in content[name]] for name in names}
 
 
 _Images = dict[str, tuple[tuple[int, int], str]]
 """Size and file name by id."""
 
 
-def _images(entries: Sequence[Any], problems: Problems) -> _Images:
+def _images(entries: Sequence[_Entry], problems: Problems) -> _Images:
     found: _Images = {}
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - other values have no entries
         identity, where = id_text(entry.get("id")), f"images[{position}]"
         if identity is None:
             problems.add("images without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
@@ -223,11 +224,10 @@ def _images(entries: Sequence[Any], problems: Problems) -> _Images:
     return found
 
 
-def _categories(entries: Sequence[Any], problems: Problems) -> dict[str, str]:
+def _categories(entries: Sequence[_Entry], problems: Problems) -> dict[str, str]:
     """Names by id."""
     found: dict[str, str] = {}
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901
         identity, name, where = id_text(entry.get("id")), entry.get("name"), f"categories[{position}]"
         if identity is None or not isinstance(name, str) or not name.strip():
             problems.add("categories without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
@@ -259,9 +259,8 @@ class _Objects:
         self.ids: list[str] = []
         self.repaired: dict[str, int] = {}
 
-    def add(self, entry: Any, where: str) -> None:
+    def add(self, entry: _Entry, where: str) -> None:
         """Add one annotation, or its problem."""
-        entry = entry if isinstance(entry, Mapping) else {}
         identity = id_text(entry.get("id"))
         if identity is None:
             self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")

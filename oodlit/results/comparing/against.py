@@ -229,9 +229,8 @@ class _Run:
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
             return f"{self.table.name} has figures of {', '.join(names)}; this run has {', '.join(self.sets)}"
         detectors = dict.fromkeys(form for form, _, _, _ in published if form)
-        return (
-            f"{self.table.name} has figures of {', '.join(detectors)}; this run has {', '.join(self.results.detectors)}"
-        )
+        own = ", ".join(self.results.detectors)
+        return f"{self.table.name} has figures of {', '.join(detectors)}; this run has {own}"
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         """The value of the run by the rule of the table, with its interval if it is one value of the run.
@@ -261,13 +260,9 @@ class _Run:
             return f"the sets behind {dataset!r} are different or unknown"
         if not self.protocol.mean or metric in self.protocol.unclear:
             return "it is not known whether it is a mean over classes or over all images there"
-        reason = self._other_sets(names) or self._other_share(metric)
-        return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
-
-    def _other_sets(self, names: Sequence[str]) -> str:
         if missing := [name for name in names if name not in self.sets]:
             return f"the mean is over {', '.join(names)} there; {', '.join(missing)} is not in this run"
-        return ""
+        return self._other_share(metric) or self._other_images(names, metric) or self._other_classes(names, ood_class)
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)
@@ -297,9 +292,8 @@ class _Run:
         if not here:
             return f"{_WORDS['classes']} there, {_WORDS['images']} here"
         if there.keys() ^ here.keys():
-            return f"{len(there)} classes there, {len(here)} here" + (
-                "" if len(there) - len(here) else ", not the same"
-            )
+            same = ", not the same" if len(there) == len(here) else ""
+            return f"{len(there)} classes there, {len(here)} here{same}"
         unlike = [name for name in there if there[name] not in (0, here[name])]
         return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
 

@@ -56,6 +56,22 @@ def severities(results: RunResults, dataset: str, detector: str | None = None) -
     return pd.concat(frames, ignore_index=True)
 
 
+def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit: int = 12) -> pd.DataFrame:
+    """Return the hardest classes of a pool, the hardest first, each with its test image of the highest score.
+
+    Returns:
+        Columns of `Results.severities`, with `key` and `prediction` of the image. Empty if levels are undefined.
+    """
+    try:
+        rows = severities(results, info.name, detector).iloc[::-1].head(limit)
+    except InvalidArgumentError:  # the table and `undefined` state why
+        return pd.DataFrame()
+    places = {info.class_names.index(name): name for name in rows["ood_class"]}
+    own = results.scores[(results.scores["dataset"] == info.name) & results.scores["group"].isin(list(places))]
+    own = own.assign(ood_class=own["group"].map(places)).sort_values([detector, "key"], ascending=[False, True])
+    return rows.merge(own.drop_duplicates("ood_class")[["ood_class", "key", "prediction"]], on="ood_class", how="left")
+
+
 def levels(results: RunResults, dataset: str) -> pd.DataFrame:
     """See `Results.levels`."""
     info = _pool(results, dataset)
