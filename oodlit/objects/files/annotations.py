@@ -17,6 +17,7 @@ from torch import Tensor
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
+from oodlit.results.names import some
 
 __all__ = ["Annotations", "read_annotations", "read_json"]
 
@@ -157,15 +158,16 @@ def parse_annotations(
     for position, entry in enumerate(parts["annotations"]):
         found.add(entry, f"annotations[{position}]")
     problems.check()
+    boxes, image, labels, is_crowd, object_ids = zip(*found.rows, strict=True) if found.rows else ((),) * 5
     return Annotations(
         dataset=dataset,
         keys=tuple(f"{dataset}/{identity}" for identity in images),
         sizes=torch.tensor([size for size, _ in images.values()], dtype=torch.int64).reshape(-1, 2),
-        boxes=torch.tensor(found.boxes, dtype=torch.float64).reshape(-1, 4),
-        image=torch.tensor(found.image, dtype=torch.int64),
-        labels=torch.tensor(found.labels, dtype=torch.int64),
-        is_crowd=torch.tensor(found.is_crowd, dtype=torch.bool),
-        ids=tuple(found.ids),
+        boxes=torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4),
+        image=torch.tensor(image, dtype=torch.int64),
+        labels=torch.tensor(labels, dtype=torch.int64),
+        is_crowd=torch.tensor(is_crowd, dtype=torch.bool),
+        ids=tuple(object_ids),
         class_names=tuple(names),
         category_ids=tuple(ids),
         file_names=tuple(name for _, name in images.values()),
@@ -252,11 +254,7 @@ class _Objects:
         self.class_of = {name: position for position, name in enumerate(names)}
         self.problems, self.repair = problems, repair
         self.seen: set[str] = set()
-        self.boxes: list[list[float]] = []
-        self.image: list[int] = []
-        self.labels: list[int] = []
-        self.is_crowd: list[bool] = []
-        self.ids: list[str] = []
+        self.rows: list[tuple[list[float], int, int, bool, str]] = []  # box, image, label, is crowd, id
         self.repaired: dict[str, int] = {}
 
     def add(self, entry: _Entry, where: str) -> None:
@@ -282,7 +280,7 @@ class _Objects:
             self.problems.add(
                 "annotations of classes that the network does not know",
                 f"{where}: {name!r}",
-                f"known classes are {_listing(self.class_of)}",
+                f"known classes are {some(list(self.class_of), 8)}",
             )
             return
         crowd = entry.get("iscrowd", 0)
@@ -291,11 +289,7 @@ class _Objects:
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
         if box is not None:
-            self.boxes.append(box)
-            self.image.append(image)
-            self.labels.append(self.class_of[name])
-            self.is_crowd.append(bool(crowd))
-            self.ids.append(identity)
+            self.rows.append((box, image, self.class_of[name], bool(crowd), identity))
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
         """The corners of a box; None if it has a problem, or was dropped by a repair."""
@@ -357,8 +351,3 @@ def _is_length(value: Any) -> TypeGuard[int]:
 
 def _plain(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
-
-
-def _listing(names: Mapping[str, int]) -> str:
-    shown = ", ".join(list(names)[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -101,9 +101,7 @@ _FPR = _computed("fpr", lambda boxes, ranking: fpr_of(ranking, tpr=boxes.setting
 AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
 FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
 ENTRIES: tuple[MetricEntry, ...] = (
-    MetricEntry(
-        "auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", lambda _, ranking: auroc_of(ranking)), 10
-    ),
+    MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _AUROC, 10),
     MetricEntry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _FPR, 11),
 )
 ENTRIES += tuple(

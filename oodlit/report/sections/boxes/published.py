@@ -6,8 +6,7 @@ from typing import Any
 
 from oodlit.objects.published import fmiyc
 from oodlit.objects.results import ObjectResults
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 from oodlit.results.glossary import value_text
 
 
