@@ -17,6 +17,8 @@ __all__ = ["Detections"]
 
 CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 """Columns of the corners of a box in tables."""
+_PER_BOX = ("boxes", "confidence", "image", "predictions", "index")
+"""Tensors with a row per box."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,15 +160,8 @@ class Detections:
 
     def select(self, rows: Tensor | slice) -> "Detections":
         """Select boxes by a slice, an index or a mask; all images and the identities of the boxes stay."""
-        return replace(
-            self,
-            boxes=self.boxes[rows],
-            confidence=self.confidence[rows],
-            image=self.image[rows],
-            predictions=self.classes[rows],
-            outputs=None if self.outputs is None else self.outputs.select(rows),
-            index=self.numbers[rows],
-        )
+        outputs = None if self.outputs is None else self.outputs.select(rows)
+        return replace(self, outputs=outputs, **{name: getattr(self, name)[rows] for name in _PER_BOX})
 
     def above(self, confidence: float) -> "Detections":
         """Select boxes with a confidence of at least `confidence` (t*)."""
@@ -175,16 +170,8 @@ class Detections:
 
     def to(self, device: torch.device | str) -> "Detections":
         """Copy the boxes to another device."""
-        return replace(
-            self,
-            boxes=self.boxes.to(device),
-            confidence=self.confidence.to(device),
-            image=self.image.to(device),
-            sizes=None if self.sizes is None else self.sizes.to(device),
-            predictions=self.classes.to(device),
-            outputs=None if self.outputs is None else self.outputs.to(device),
-            index=self.numbers.to(device),
-        )
+        known = {name: value for name in (*_PER_BOX, "sizes", "outputs") if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: value.to(device) for name, value in known.items()})
 
     @staticmethod
     def cat(parts: Sequence["Detections"]) -> "Detections":

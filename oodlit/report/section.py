@@ -18,7 +18,6 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
-from oodlit.results.info import id_dataset
 from oodlit.roles import Role
 
 
@@ -72,7 +71,7 @@ class Shown:
     @cached_property
     def inside(self) -> DatasetInfo:
         """The ID set."""
-        return id_dataset(self.results.datasets)
+        return self.results.id_dataset
 
     def group(self, metric: str, *datasets: str) -> pd.DataFrame | None:
         """Compare all detectors with the best one; None if the metric is not compared over images."""

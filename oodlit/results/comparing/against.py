@@ -12,7 +12,6 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import acceptance_threshold
 from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN, POOLED, better_of
-from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.published.protocol import weights
 from oodlit.results.published.table import PublishedTable
@@ -149,7 +148,7 @@ class _Run:
     def __init__(self, results: RunResults, table: PublishedTable, model: str) -> None:
         self.results, self.table, self.protocol, self.model = results, table, table.protocol, model
         self.sets = {info.name: info for info in results.datasets}
-        self.inside = id_dataset(results.datasets).name
+        self.inside = results.id_dataset.name
         rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
         self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
         for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):

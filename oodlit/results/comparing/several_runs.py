@@ -10,7 +10,7 @@ import pandas as pd
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import better_of, headline_metrics
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
 from oodlit.results.names import some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import check_same_pool
@@ -158,7 +158,7 @@ def _set(results: RunResults, info: DatasetInfo) -> _Set:
 
 
 def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[str, _Set]]) -> str:
-    inside = {name: id_dataset(results.datasets).name for name, results in runs.items()}
+    inside = {name: results.id_dataset.name for name, results in runs.items()}
     first = next(iter(runs))
     for name in runs:
         if inside[name] != inside[first]:

@@ -10,7 +10,6 @@ from oodlit.report.headline import Cell, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import level_curves
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.info import id_dataset
 from oodlit.results.plots import severity_curve
 from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
@@ -110,7 +109,7 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
 
 def _hardest(results: Results, info: DatasetInfo, detector: str, shot: Callable[[str], str]) -> dict[str, Any]:
     found = hardest_classes(results, info, detector)
-    known = dict(enumerate(id_dataset(results.datasets).class_names))
+    known = dict(enumerate(results.id_dataset.class_names))
     items = [
         {
             "name": row["ood_class"],
