@@ -158,7 +158,8 @@ def parse_annotations(
     for position, entry in enumerate(parts["annotations"]):
         found.add(entry, f"annotations[{position}]")
     problems.check()
-    boxes, image, labels, is_crowd, object_ids = zip(*found.rows, strict=True) if found.rows else ((),) * 5
+    columns: list[tuple[Any, ...]] = list(zip(*found.rows, strict=True)) or [()] * 5
+    boxes, image, labels, is_crowd, object_ids = columns
     return Annotations(
         dataset=dataset,
         keys=tuple(f"{dataset}/{identity}" for identity in images),

@@ -186,7 +186,7 @@ class OpenSet:
     @cached_property
     def misclassified(self) -> Bool[np.ndarray, " objects"]:
         """Which objects are hit by boxes called ID alone."""
-        return self._hit_by(self.hits) & ~self.found
+        return np.asarray(self._hit_by(self.hits) & ~self.found)
 
     @cached_property
     def dismissed(self) -> Bool[np.ndarray, " objects"]:
@@ -196,7 +196,7 @@ class OpenSet:
     @cached_property
     def is_error(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes called ID hit an unknown object, duplicates included."""
-        return self.hits & ~self.is_unknown
+        return np.asarray(self.hits & ~self.is_unknown)
 
     def _hit_by(self, rows: Bool[np.ndarray, " boxes"]) -> Bool[np.ndarray, " objects"]:
         hit = np.zeros(self.boxes.n_objects, dtype=bool)
