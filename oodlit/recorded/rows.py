@@ -18,11 +18,11 @@ class Rows:
     """Outputs of some images; row i of every field belongs to the same image.
 
     Args:
-        logits: Shape (rows, classes), floating point; None where they were not recorded.
-        features: Shape (rows, features), floating point; None where they were not recorded.
+        logits: Shape (rows, classes), floating point; None if not recorded.
+        features: Shape (rows, features), floating point; None if not recorded.
         labels: Shape (rows,), int64; -1 = no label.
         groups: Shape (rows,), int64; -1 = no group.
-        keys: The identity of every image within its set.
+        keys: Key of every image within its set.
     """
 
     logits: Tensor | None
@@ -44,7 +44,7 @@ class Rows:
 
 @runtime_checkable
 class RowSource(Protocol):
-    """A source whose samples can also be had as rows, many at a time."""
+    """A source that can also return several samples together, as rows."""
 
     @property
     def width(self) -> int:
@@ -62,7 +62,7 @@ class RowSource(Protocol):
 
 
 class RowSamples(ABC):
-    """What every `RowSource` gives as a source of samples; the image of a sample is its features and logits."""
+    """Base of `RowSource`s: samples whose image is their features and logits."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -93,8 +93,8 @@ class MemoryRows(RowSamples):
         rows: All rows.
 
     Raises:
-        InvalidArgumentError: A field has another shape or number of rows, is no floating point, holds NaN or infinite
-            values, or a key occurs twice.
+        InvalidArgumentError: A field has the wrong shape, number of rows or dtype, or NaN or infinite values, or a key
+            occurs twice.
 
     Example:
         >>> none = torch.full((2,), -1)
@@ -105,7 +105,7 @@ class MemoryRows(RowSamples):
 
     def __init__(self, rows: Rows) -> None:
         if rows.logits is None and rows.features is None:
-            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; one is needed")
+            raise InvalidArgumentError("recorded outputs: expected logits or features, got neither")
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
@@ -155,15 +155,15 @@ _AT_ONCE = 8192
 def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
     if values.ndim != 2 or not values.shape[1]:
         raise InvalidArgumentError(
-            f"recorded {name} have shape {tuple(values.shape)}; (images, {name}) is needed, one vector per image"
+            f"expected recorded {name} of shape (images, {name}), one vector per image; got {tuple(values.shape)}"
         )
     if not values.is_floating_point():
-        raise InvalidArgumentError(f"recorded {name} have dtype {values.dtype}; floating point is needed")
+        raise InvalidArgumentError(f"expected recorded {name} in floating point, got {values.dtype}")
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE]
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out,"
-                " or look at what the backbone made of them"
+                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave out such images,"
+                " or check the backbone"
             )
