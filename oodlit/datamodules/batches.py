@@ -223,8 +223,7 @@ class StreamBatches(IterableDataset[Any]):
         if self.transform is None:
             raise InvalidArgumentError(
                 f"stream {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
-                f" data,"
-                " or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
+                " data, or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))

@@ -85,16 +85,12 @@ def _column(values: Any, name: str) -> Any:
     return flat.reshape(len(values), -1)
 
 
-def _safetensors(file: Path) -> Arrays:
-    return dict(load_file(file))
-
-
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _npz,
     ".npy": _npy,
     "folder": _folder,
     ".parquet": _parquet,
-    ".safetensors": _safetensors,
+    ".safetensors": load_file,
 }
 
 

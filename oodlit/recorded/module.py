@@ -36,6 +36,9 @@ class RecordedModule(pl.LightningModule):
         tensor([[1., 2.]])
     """
 
+    head_layers: tuple[str, ...] = ()
+    """Recorded outputs have no layers."""
+
     def __init__(
         self,
         *,
@@ -64,18 +67,10 @@ class RecordedModule(pl.LightningModule):
             self.network.register_buffer("bias", head.offset)
         elif head is not None:
             head_problem = "the features for the head were not recorded"
-        self._width, self._classes, self._fingerprint, self._hint = width, num_classes, fingerprint, hint
-        self._problem = "" if head is not None and width else head_problem
-
-    @property
-    def head_layers(self) -> tuple[str, ...]:
-        """Recorded outputs have no layers."""
-        return ()
-
-    @property
-    def head_problem(self) -> str:
+        self.fingerprint = fingerprint
+        self._width, self._classes, self._hint = width, num_classes, hint
+        self.head_problem = "" if head is not None and width else head_problem
         """Why the logits do not follow from the features; empty if they do."""
-        return self._problem
 
     @property
     def head(self) -> Head:
@@ -84,28 +79,23 @@ class RecordedModule(pl.LightningModule):
         Raises:
             RequirementError: There is none, or the recorded logits differ from its logits.
         """
-        if self._problem:
-            raise RequirementError(f"{self.name}: {self._problem}")
+        if self.head_problem:
+            raise RequirementError(f"{self.name}: {self.head_problem}")
         return Head(self.network.get_buffer("weight"), self.network.get_buffer("bias"))
 
     def head_or_none(self) -> Head | None:
         """The linear head; None if there is no usable one."""
         return None if self.head_problem else self.head
 
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the backbone that the outputs come from; empty if unknown."""
-        return self._fingerprint
-
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
         """The same fingerprint, whatever the transform."""
-        return self._fingerprint
+        return self.fingerprint
 
     def forward(self, images: Tensor) -> Outputs:
         """Features and logits of rows (batch, features + classes)."""
         features = images[:, : self._width] if self._width else None
         logits = images[:, self._width :] if self._classes else None
-        if logits is None and not self._problem:
+        if logits is None and not self.head_problem:
             assert features is not None  # else there is a problem with the head
             logits = self.head(features)
         return Outputs(logits, features)
@@ -132,19 +122,19 @@ class RecordedModule(pl.LightningModule):
         made = self(images.to(self.device))
         if made.logits is not None:
             check_logits(made.logits, self.name)
-        if self._classes and not self._problem:
-            self._problem = _disagreement(self.head, made)
+        if self._classes and not self.head_problem:
+            self.head_problem = _disagreement(self.head, made)
         given = {name for name in ("logits", "features") if getattr(made, name) is not None}
         return BackboneFacts(
             name=self.name,
             width=self._width,
             num_classes=0 if made.logits is None else made.logits.shape[1],
-            head_problem=self._problem,
+            head_problem=self.head_problem,
             signed_features=made.features is not None and bool((made.features < 0).any()),
             has_dropout=False,
             feature_map=False,
             num_train=num_train,
-            available=frozenset({"labels"} | given | (set() if self._problem else {"head"})),
+            available=frozenset({"labels"} | given | (set() if self.head_problem else {"head"})),
             layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
             hint=self._hint,
         )

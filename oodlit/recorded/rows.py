@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -42,27 +41,16 @@ class Rows:
         return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], dim=1)
 
 
-@runtime_checkable
-class RowSource(Protocol):
-    """A source that can also return several samples together, as rows."""
+class RowSource(ABC):
+    """A source that can also return several samples together, as rows.
 
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
+    The image of a sample is its features and logits.
+    """
 
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-
-    def rows(self, start: int, stop: int) -> Rows:
-        """Rows start, ..., stop - 1."""
-
-
-class RowSamples(ABC):
-    """Base of `RowSource`s: samples whose image is their features and logits."""
+    width: int
+    """Number of features; 0 = none were recorded."""
+    num_classes: int
+    """Number of logits; 0 = none were recorded."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -86,7 +74,7 @@ class RowSamples(ABC):
                 yield from samples_of(select(rows, slice(place, place + 1)))
 
 
-class MemoryRows(RowSamples):
+class MemoryRows(RowSource):
     """Rows held in memory, or memory-mapped arrays.
 
     Args:
@@ -115,16 +103,7 @@ class MemoryRows(RowSamples):
                 f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
             )
         self.all = rows
-
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
-        return 0 if self.all.features is None else self.all.features.shape[1]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-        return 0 if self.all.logits is None else self.all.logits.shape[1]
+        self.width, self.num_classes = (0 if part is None else part.shape[1] for part in (rows.features, rows.logits))
 
     def __len__(self) -> int:
         """Number of images."""
@@ -139,6 +118,16 @@ def select(rows: Rows, part: slice) -> Rows:
     """Some of the rows."""
     logits, features = (None if value is None else value[part] for value in (rows.logits, rows.features))
     return Rows(logits, features, rows.labels[part], rows.groups[part], rows.keys[part])
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """Rows of all parts, at least one, in order."""
+    logits, features = (
+        None if getattr(parts[0], name) is None else torch.cat([getattr(part, name) for part in parts])
+        for name in ("logits", "features")
+    )
+    labels, groups = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "groups"))
+    return Rows(logits, features, labels, groups, [key for part in parts for key in part.keys])
 
 
 def samples_of(rows: Rows) -> Iterator[Sample]:

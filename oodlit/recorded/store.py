@@ -6,7 +6,6 @@ UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`,
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -21,10 +20,11 @@ from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
 from oodlit.base.json_files import as_type, read_json, to_plain
+from oodlit.datamodules.stream import locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.manifest import FORMAT, Manifest
-from oodlit.recorded.rows import Rows, RowSamples
+from oodlit.recorded.rows import Rows, RowSource, concatenate
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
@@ -79,12 +79,13 @@ class PartWriter:
         self._waiting, self._bytes = [], 0
         if not waiting:
             return
+        rows = concatenate(waiting)
         tensors = {
-            name: torch.cat([getattr(rows, name) for rows in waiting]).contiguous()
+            name: values.contiguous()
             for name in ("logits", "features", "labels", "groups")
-            if getattr(waiting[0], name) is not None
+            if (values := getattr(rows, name)) is not None
         }
-        keys = [key.encode(errors="surrogatepass") for rows in waiting for key in rows.keys]
+        keys = [key.encode(errors="surrogatepass") for key in rows.keys]
         tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
         tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
         name = f"{self.prefix}-{len(self.parts):05d}.safetensors"
@@ -114,7 +115,7 @@ class PartWriter:
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
 
 
-class StoredRows(RowSamples):
+class StoredRows(RowSource):
     """The rows of one stream on disk; slices are read on request.
 
     Args:
@@ -164,26 +165,12 @@ class StoredRows(RowSamples):
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start, ..., stop - 1."""
-        position, stop = max(start, 0), min(stop, len(self))
-        found = []
-        while position < stop:
-            index = bisect_right(self._ends, position)
-            file, rows = self.parts[index]
-            first = self._ends[index] - rows
-            last = min(stop, self._ends[index])
-            found.append(self._slice(file, position - first, last - first))
-            position = last
-        if len(found) == 1:
-            return found[0]
+        places = locate_range(self._ends, start, stop)
+        found = [self._slice(self.parts[index][0], place.start, place.stop) for index, place in places]
         if not found:
             none = torch.zeros(0, dtype=torch.int64)
             return Rows(torch.zeros(0, self.num_classes), torch.zeros(0, self.width), none, none, [])
-        logits, features = (
-            None if getattr(found[0], name) is None else torch.cat([getattr(part, name) for part in found])
-            for name in ("logits", "features")
-        )
-        labels, groups = (torch.cat([getattr(part, name) for part in found]) for name in ("labels", "groups"))
-        return Rows(logits, features, labels, groups, [key for part in found for key in part.keys])
+        return found[0] if len(found) == 1 else concatenate(found)
 
     def keys(self) -> Iterator[str]:
         """All keys; nothing else is read."""

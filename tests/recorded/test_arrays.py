@@ -191,10 +191,13 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ({"id": {"logits": LOGITS}, "ood": {"far": {"logits": LOGITS[:, :2]}}}, "one backbone"),
         ({"id": {"logits": LOGITS}, "ood": {}}, "empty mapping"),
         ({"id": {"logits": LOGITS}, "head": (torch.eye(3),)}, "a pair"),
-        ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "turns 5 features into 2 logits"),
+        ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "5 features into 2 logits"),
         ({"id": "nowhere.npz"}, "does not exist"),
         ({"id": {"logits": LOGITS, "labels": [7] * 4}, "detectors": [MSP()]}, "label 7"),
-        ({"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}}, "expected label at least 0 .*got -1"),
+        (
+            {"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}},
+            "expected label at least 0 .*got -1",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_one_line(given, message):
