@@ -93,12 +93,17 @@ def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
         place: Function from a path to label and group.
         others: Fields that are not in the file.
     """
-    facts = dict(_published_facts()[name])
-    return DatasetDescription(name=name, role=Role(facts.pop("role")), place=place, **facts, **others)
+    facts = published_facts(name) | others
+    return DatasetDescription(name=name, place=place, **facts | {"role": Role(facts["role"])})
+
+
+def published_facts(name: str) -> dict[str, Any]:
+    """Facts about a set in `published.json`, by field of `DatasetDescription`."""
+    return _published()[name]
 
 
 @cache
-def _published_facts() -> dict[str, dict[str, Any]]:
+def _published() -> dict[str, dict[str, Any]]:
     text = resources.files("oodlit.datamodules.sets").joinpath("published.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
-from oodlit.datamodules.sets.description import Membership, Placement, published
+from oodlit.datamodules.sets.description import Membership, Placement, published, published_facts
 
 
 class NincoClass(NamedTuple):
@@ -36,20 +36,6 @@ def _classes() -> Iterator[NincoClass]:
 NINCO_CLASSES = tuple(_classes())
 """The 64 classes in the order of the published list."""
 
-_POPULAR = {
-    "Places": 153,
-    "iNaturalist_OOD_Plants": 383,
-    "Species": 172,
-    "ImageNet_O": 309,
-    "OpenImage_O": 368,
-    "Textures": 288,
-    "COOD": 212,
-    "ImageNet_1k_OOD_400_ood": 235,
-    "SSB_easy": 151,
-    "SSB_hard": 208,
-    "360OpenSet": 236,
-}
-
 
 def below(folder: str, groups: Collection[str]) -> Placement:
     """Placement of files at `folder/<group>/...`, or at `<group>/...` if the source is that folder."""
@@ -74,4 +60,5 @@ NINCO_UNIT_TESTS = published(
     "ninco_unit_tests", below("NINCO_OOD_unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS, 400)
 )
 UNIT_TEST_SET = published("unit_tests", below("unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS))
-NINCO_POPULAR = published("ninco_popular", below("NINCO_popular_datasets_subsamples", _POPULAR), classes=_POPULAR)
+_POPULAR = published_facts("ninco_popular")["classes"]
+NINCO_POPULAR = published("ninco_popular", below("NINCO_popular_datasets_subsamples", _POPULAR))
