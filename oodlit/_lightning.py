@@ -27,8 +27,15 @@ else:
 
 def silent_trainer(*callbacks: "pl.Callback", **options: Any) -> "pl.Trainer":
     """A Trainer on one device that neither prints, logs nor saves anything."""
-    silent = ("logger", "enable_progress_bar", "enable_model_summary", "enable_checkpointing")
-    return pl.Trainer(callbacks=[*callbacks], devices=1, **dict.fromkeys(silent, False), **options)
+    return pl.Trainer(
+        callbacks=[*callbacks],
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+        **options,
+    )
 
 
 def warn_of_two() -> None:

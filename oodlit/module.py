@@ -89,7 +89,7 @@ class OODModule(pl.LightningModule):
         super().__init__()
         warn_of_two()
         if not isinstance(backbone, str | nn.Module):
-            hint = "; pass its module()" if type(backbone).__name__ == "ExportedProgram" else ""
+            hint = "; pass its module()" if type(backbone).__name__ == "ExportedProgram" else ""  # type: ignore[unreachable]
             raise InvalidArgumentError(
                 f"OODModule: expected a timm name or an nn.Module, got a {type(backbone).__name__}{hint}"
             )

@@ -29,6 +29,7 @@ CHECKED = [
     "oodlit/gate",
     "oodlit/metrics",
     "oodlit/module.py",
+    "oodlit/objects",
     "oodlit/recorded",
     "oodlit/report",
     "oodlit/results",

@@ -98,7 +98,7 @@ class ObjectModule(pl.LightningModule):
         """Return the boxes of each image.
 
         Args:
-            images: RGB in [0, 1], each of its own size, shape (3, height, width).
+            images: RGB in [0, 1], of any sizes, shape (3, height, width).
         """
         return self._read(images, ())
 

@@ -3,11 +3,8 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from oodlit.objects.results import ObjectResults, ranked
-from oodlit.report.headline import share_text
-from oodlit.report.section import tall
 
 
 @dataclass(frozen=True)
@@ -27,14 +24,3 @@ class ShownBoxes:
         """Its detectors, the one with the largest AP_U on the first split first."""
         splits = self.results.splits
         return ranked(self.results, splits[0]) if splits else list(self.results.detectors)
-
-    @cached_property
-    def words(self) -> dict[str, Any]:
-        """Words of all sections: `shared` in the templates."""
-        settings = self.results.settings
-        return {
-            "detectors": self.detectors,
-            "tpr": share_text(settings.tpr),
-            "confidence": share_text(settings.confidence),
-            "tall": tall(self.detectors),
-        }

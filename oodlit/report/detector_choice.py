@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
-from oodlit.report.headline import percent_text, two_digits
+from oodlit.report.headline import percent_text, share_text, two_digits
 from oodlit.report.section import Shown
 from oodlit.results.comparing.same_order import SameOrder
 from oodlit.roles import Role
@@ -16,7 +16,8 @@ def answers(shown: Shown) -> list[str]:
     """The best detectors by FPR and AUROC over all OOD sets, and the fastest one among the best by both."""
     names = [info.name for info in shown.sets(Role.OOD)]
     lines, groups = [], []
-    for metric, label in ((shown.results.settings.fpr_name, f"FPR at {shown.words['tpr']} TPR"), ("auroc", "AUROC")):
+    settings = shown.results.settings
+    for metric, label in ((settings.fpr_name, f"FPR at {share_text(settings.tpr)} TPR"), ("auroc", "AUROC")):
         table = shown.group(metric, *names)
         if table is None or len(table) < 2 or math.isnan(table["value"].iloc[0]):
             continue

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from oodlit.results import Results
-from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.any_results import AnyResults
+from oodlit.results.glossary import entry_of, headline_metrics
 from oodlit.results.plots.charts import Estimate
 from oodlit.roles import Role
 
@@ -57,35 +58,29 @@ class Column:
         return f"{self.what}; {self.better} is better" if self.better else self.what
 
 
-class Lookup:
-    """Rows of the table by detector, data set, class and metric."""
+Place = tuple[str, str, str]
+"""Detector, data set, metric."""
 
-    def __init__(self, results: Results) -> None:
-        self._rows = {
-            (row.detector, row.dataset, row.ood_class, row.metric): row for row in results.table.itertuples(index=False)
-        }
 
-    def __call__(self, detector: str, dataset: str, metric: str, ood_class: str = "") -> Any:
-        """The row, or None."""
-        return self._rows.get((detector, dataset, ood_class, metric))
+def of_sets(results: AnyResults) -> dict[Place, Any]:
+    """Rows of the table for complete data sets, without their classes."""
+    rows = results.table[results.table["ood_class"] == ""]
+    return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
 
 
 def headline_columns(results: Results) -> list[Column]:
     """Columns for FPR and AUROC of every OOD set, failed unit tests, accepted shifted images and ID-AUROC."""
-    lookup = Lookup(results)
+    rows = of_sets(results)
     settings, tpr = results.settings, share_text(results.settings.tpr)
     wanted: list[Column] = []
     for info in results.datasets:
         name = info.name
-        if info.role is Role.OOD:
-            mean, what = (MEAN, "mean over classes") if info.class_names else ("", "all images")
-            label = "mean " if info.class_names else ""
-            wanted.append(Column(f"{label}FPR@{tpr}", name, mean + settings.fpr_name, what))
-            wanted.append(Column(f"{label}AUROC %", name, f"{mean}auroc", what))
-        elif info.role is Role.POOL:
-            what = "mean over the levels of severity"
-            wanted.append(Column(f"mean FPR@{tpr}", name, MEAN + settings.fpr_name, what))
-            wanted.append(Column("mean AUROC %", name, f"{MEAN}auroc", what))
+        if info.role in (Role.OOD, Role.POOL):
+            what = "mean over classes" if info.class_names else "all images"
+            what = "mean over the levels of severity" if info.role is Role.POOL else what
+            fpr, auroc = headline_metrics(info, settings)
+            mean = "mean " if info.class_names else ""
+            wanted += [Column(f"{mean}FPR@{tpr}", name, fpr, what), Column(f"{mean}AUROC %", name, auroc, what)]
         elif info.role is Role.UNIT_TEST:
             wanted.append(Column("failed", name, "unit_test_failures", "failed unit tests"))
         elif info.role is Role.SHIFT:
@@ -96,9 +91,8 @@ def headline_columns(results: Results) -> list[Column]:
     order = {Role.OOD: 0, Role.POOL: 1, Role.UNIT_TEST: 2, Role.SHIFT: 3, Role.ID: 4}
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
     for column in wanted:
-        column.cells = [
-            _headline_cell(column, lookup(name, column.dataset, column.metric)) for name in results.detectors
-        ]
+        places = ((name, column.dataset, column.metric) for name in results.detectors)
+        column.cells = [_headline_cell(column, rows.get(place)) for place in places]
         values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
         if len(values) > 1 and column.better:
             best = min(values) if column.lower_is_better else max(values)

@@ -1,18 +1,19 @@
 """A section of the page: a file in `sections`, a template of the same name in `html`, and a line in `SECTIONS`."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
-from oodlit.report.headline import Column, Lookup, headline_columns, ranked_detectors, share_text
+from oodlit.report.headline import Column, Place, headline_columns, of_sets, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
 from oodlit.results.info import id_dataset
@@ -52,9 +53,9 @@ class Shown:
     thumbnails: ThumbnailStyles
 
     @cached_property
-    def lookup(self) -> Lookup:
-        """Rows of its table."""
-        return Lookup(self.results)
+    def rows(self) -> dict[Place, Any]:
+        """Rows of its table for complete data sets."""
+        return of_sets(self.results)
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -108,16 +109,33 @@ class Shown:
         """Its data sets of these roles, in their order."""
         return [info for role in roles for info in self.results.datasets if info.role is role]
 
-    @cached_property
-    def words(self) -> dict[str, Any]:
-        """Words of all sections: `shared` in the templates."""
-        settings, names = self.results.settings, self.detectors
-        return {
-            "detectors": names,
-            "tpr": share_text(settings.tpr),
-            "confidence": share_text(settings.confidence),
-            "tall": tall(names),
-        }
+
+class Fact(NamedTuple):
+    """One of the most important numbers of a run, at the top of its page."""
+
+    label: str
+    value: str
+    detail: str
+
+
+def frame(shown: Any, sections: Iterable[Callable[[Any], Iterable[Section]]]) -> dict[str, Any]:
+    """What the pages of runs of every kind show."""
+    return {
+        "findings": shown.results.findings,
+        "caveat": shown.results.run.caveat,
+        "sections": [section for of in sections for section in of(shown)],
+        "words": words(shown.results, shown.detectors),
+    }
+
+
+def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:
+    """Words of all sections of a run: `shared` in the templates."""
+    return {
+        "detectors": detectors,
+        "tpr": share_text(results.settings.tpr),
+        "confidence": share_text(results.settings.confidence),
+        "tall": tall(detectors),
+    }
 
 
 def tall(names: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pandas as pd
 
 from oodlit.metrics.entry import MetricEntry
-from oodlit.report.headline import share_text
+from oodlit.report.headline import of_sets, share_text
 from oodlit.results import RunColumn, run_columns
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.several_runs import values_of_column
@@ -27,16 +27,6 @@ def titles(results: Mapping[str, R], title_of: Callable[[R], str]) -> dict[str, 
     shared = Counter(names.values())
     found = (title if shared[title] == 1 else f"{title} ({name})" for name, title in names.items())
     return dict(zip(names, distinct(found), strict=True))
-
-
-Place = tuple[str, str, str]
-"""Detector, data set, metric."""
-
-
-def of_sets(results: AnyResults) -> dict[Place, Any]:
-    """Rows of the table for complete data sets, without their classes."""
-    rows = results.table[results.table["ood_class"] == ""]
-    return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
 
 
 @dataclass(frozen=True)
@@ -113,13 +103,10 @@ class Several:
         lines = []
         for name in self.detectors:
             having = [title for title, results in self.runs.items() if name in results.detectors]
-            forms = {json.dumps(_settings(self.runs[title], name), sort_keys=True, default=str) for title in having}
+            settings = (self.runs[title].run.detector_settings.get(name) for title in having)
+            forms = {json.dumps(config, sort_keys=True, default=str) for config in settings}
             if len(having) < len(self.runs):
                 lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs and does not count in mean ranks")
             if len(forms) > 1:
                 lines.append(f"{name} has different settings in different runs")
         return lines
-
-
-def _settings(results: AnyResults, detector: str) -> Any:
-    return results.run.detector_settings.get(detector)

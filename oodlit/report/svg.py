@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
 from oodlit.report.templates import TEMPLATES
-from oodlit.results.plots.charts import Curves, Grid, Histogram, Line
+from oodlit.results.plots.charts import Curves, Grid, Histogram
 from oodlit.results.plots.labels import short
 
 
@@ -156,51 +156,20 @@ def level_curves(chart: Curves, colours: Mapping[str, str]) -> Markup:
     Returns:
         An `<svg>` element; names are escaped.
     """
-    width, height, left, bottom, top = 900.0, 330.0, 46.0, 24.0, 1.0
-    steps = max(len(chart.ticks) - 1, 1)
+    steps, span = max(len(chart.ticks) - 1, 1), max(1 - chart.bottom, 1e-9)
 
     def place(x: float, y: float) -> str:
-        down = (top - y) / max(top - chart.bottom, 1e-9)
-        return f"{left + x / steps * (width - left - 10):.1f} {8 + down * (height - bottom - 8):.1f}"
+        return f"{46 + x / steps * 844:.1f} {8 + (1 - y) / span * 298:.1f}"
 
-    def path(line: Line) -> str:
-        defined = [place(x, y) for x, y in zip(line.x, line.y, strict=True) if not math.isnan(y)]
-        return "M" + "L".join(defined) if defined else ""
-
-    out = [
-        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(int(width), int(height), chart.y_label)
-    ]
-    grid = 0.1 if top - chart.bottom <= 0.5 else 0.2
-    for number in range(math.floor((top - chart.bottom) / grid + 1e-9) + 1):
-        y = top - number * grid
-        row = float(place(0, y).split()[1])
-        out.append(
-            Markup(
-                '<line x1="{l}" x2="{w}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
-                '<text x="{t}" y="{b}" text-anchor="end" class="soft">{p:.0f} %</text>'
-            ).format(l=left, w=width - 10, y=row, t=left - 8, b=row + 4, p=100 * y)
-        )
-    for x, text in chart.ticks:
-        column = float(place(x, 0).split()[0])
-        out.append(
-            Markup('<text x="{}" y="{}" text-anchor="middle" class="soft">{}</text>').format(column, height - 4, text)
-        )
+    grid = 0.1 if 1 - chart.bottom <= 0.5 else 0.2
+    heights = [1 - number * grid for number in range(math.floor((1 - chart.bottom) / grid + 1e-9) + 1)]
+    bands = []
     for band in chart.bands:
-        upper = [place(x, y) for x, y in zip(band.x, band.high, strict=True)]
-        lower = [place(x, y) for x, y in zip(band.x, band.low, strict=True)]
-        out.append(
-            Markup('<path d="M{}Z" fill="var(--soft)" fill-opacity=".18"><title>{}</title></path>').format(
-                "L".join([*upper, *reversed(lower)]), band.label
-            )
-        )
+        upper, lower = ([place(x, y) for x, y in zip(band.x, side, strict=True)] for side in (band.high, band.low))
+        bands.append((band.label, [*upper, *reversed(lower)]))
     grey, coloured = ([line for line in chart.lines if (line.label in colours) is wanted] for wanted in (False, True))
-    for line in [*grey, *reversed(coloured)]:  # the best on top
-        if not (drawn := path(line)):
-            continue
-        colour = colours.get(line.label)
-        style = f'stroke="var({colour})" stroke-width="2.2"' if colour else 'stroke="var(--soft)" stroke-opacity=".35"'
-        out.append(
-            Markup('<path d="{}" fill="none" ' + style + "><title>{}</title></path>").format(drawn, line.label.strip())
-        )
-    out.append(Markup("</svg>"))
-    return Markup("").join(out)
+    lines = [
+        (line.label, [place(x, y) for x, y in zip(line.x, line.y, strict=True) if not math.isnan(y)])
+        for line in [*grey, *reversed(coloured)]  # the best on top
+    ]
+    return draw("levels.svg", chart=chart, colours=colours, place=place, heights=heights, bands=bands, lines=lines)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from oodlit.report.headline import Column, Lookup, partial_text, percent_text
-from oodlit.report.section import Shown
+from oodlit.report.headline import Column, partial_text, percent_text
+from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
 from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
 from oodlit.results import DatasetInfo, Results
@@ -25,24 +25,19 @@ def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),
         "alert": partial_text(results),
-        "findings": results.findings,
-        "caveat": results.run.caveat,
-        "facts": _facts(results, shown.lookup, shown.columns, shown.detectors, shown.inside),
-        "sections": [section for sections in SECTIONS for section in sections(shown)],
-        "words": shown.words,
+        "facts": _facts(shown),
         "css": thumbnails.css(),
+        **frame(shown, SECTIONS),
     }
 
 
-def _facts(
-    results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str], inside: DatasetInfo
-) -> list[dict[str, str]]:
+def _facts(shown: Shown) -> list[Fact]:
+    results, columns, detectors = shown.results, shown.columns, shown.detectors
     facts = []
-    accuracy = lookup(MODEL, inside.name, "accuracy")
+    accuracy = shown.rows.get((MODEL, shown.inside.name, "accuracy"))
     if accuracy is not None and not math.isnan(accuracy.value):
-        facts.append(
-            _fact("Accuracy of the classifier", percent_text(accuracy.value), f"{inside.name}, n = {accuracy.n_id}")
-        )
+        detail = f"{shown.inside.name}, n = {accuracy.n_id}"
+        facts.append(Fact("Accuracy of the classifier", percent_text(accuracy.value), detail))
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
     if rates and detectors:
         facts.append(_lowest_rate(results, rates, detectors))
@@ -52,13 +47,13 @@ def _facts(
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
         clean = sum(c.sort == 0 for c in count.cells)
         text = f"{clean} of {len(count.cells)} detectors"
-        facts.append(_fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
+        facts.append(Fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
     images = sum(results.run.counts.values())
-    facts.append(_fact("Images scored", f"{images:,}", f"by {len(detectors)} detectors"))
+    facts.append(Fact("Images scored", f"{images:,}", f"by {len(detectors)} detectors"))
     return facts
 
 
-def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> dict[str, str]:
+def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> Fact:
     """The first detector, with its FPR on the OOD set, or its mean FPR over several."""
     means = {name: float(np.mean([c.cells[i].sort for c in rates])) for i, name in enumerate(results.detectors)}
     first = detectors[0]
@@ -66,12 +61,8 @@ def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[
     value = f"{first} and {equal} others" if equal > 0 else first
     if len(rates) == 1:
         cell = rates[0].cells[results.detectors.index(first)]
-        return _fact("Lowest FPR", value, f"{cell.text} {cell.interval} on {rates[0].dataset}")
-    return _fact("Lowest FPR", value, f"{percent_text(means[first])}, mean of {len(rates)} OOD sets")
-
-
-def _fact(label: str, value: str, detail: str) -> dict[str, str]:
-    return {"label": label, "value": value, "detail": detail}
+        return Fact("Lowest FPR", value, f"{cell.text} {cell.interval} on {rates[0].dataset}")
+    return Fact("Lowest FPR", value, f"{percent_text(means[first])}, mean of {len(rates)} OOD sets")
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from oodlit.metrics.entry import MetricEntry
 from oodlit.metrics.registry import entries
 from oodlit.metrics.settings import Settings, percent
+from oodlit.results.info import DatasetInfo
 from oodlit.roles import Role
 
 MEAN, POOLED = "mean_", "pooled_"
@@ -87,6 +88,30 @@ def entry_of(name: str) -> MetricEntry | None:
     """
     metric = _metric_of(name)
     return None if metric is None else metric.entry
+
+
+def better_of(name: str) -> str:
+    """The better direction of a metric of the table, "lower" or "higher"; "" = none, or the name is unknown.
+
+    Example:
+        >>> better_of("mean_fpr95"), better_of("auroc"), better_of("accepted95")
+        ('lower', 'higher', '')
+    """
+    entry = entry_of(name)
+    return "" if entry is None else entry.better
+
+
+def headline_metrics(info: DatasetInfo, settings: Settings) -> tuple[str, ...]:
+    """The values of a data set that sum up a detector; means over classes for sets with classes.
+
+    Example:
+        >>> headline_metrics(DatasetInfo("far", Role.OOD), Settings())
+        ('fpr95', 'auroc')
+    """
+    if info.role in (Role.OOD, Role.POOL):
+        mean = MEAN if info.class_names else ""
+        return mean + settings.fpr_name, f"{mean}auroc"
+    return {Role.UNIT_TEST: ("unit_test_failures",), Role.ID: ("id_auroc",)}.get(info.role, ())
 
 
 def meaning(name: str, settings: Settings) -> str:

@@ -1,6 +1,6 @@
 """Descriptions of the data sets of a run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -80,12 +80,6 @@ class DatasetInfo:
         entry = asdict(self) | {"role": str(self.role), "class_names": list(self.class_names)}
         of_pools = ("id_classes", "split")
         return {name: value for name, value in entry.items() if self.role is Role.POOL or name not in of_pools}
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> "DatasetInfo":
-        """Read the values of `to_json`."""
-        known = {"role": Role(entry["role"]), "class_names": tuple(entry["class_names"])}
-        return cls(**{**entry, **known})
 
 
 def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:

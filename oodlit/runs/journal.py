@@ -30,9 +30,9 @@ from oodlit.runs.choice import Choice
 
 FOLDER, RUN = ".progress", "run.json"
 TRAINING = "(training)"
-"""In place of the name of a stream: the statistics of all training streams."""
+"""Stands for the statistics of all training streams, in place of the name of a stream."""
 SHARE_OF_TIME = 0.05
-"""Largest share of the time that is spent on writing."""
+"""Largest share of the run's time to spend on writing."""
 
 
 class Journal:

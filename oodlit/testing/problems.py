@@ -234,7 +234,7 @@ def change_tensors(outputs: Outputs, change: Callable[[str, Tensor], Tensor]) ->
         >>> change_tensors(train, lambda field, tensor: tensor * 0 if field == "logits" else tensor).logits.unique()
         tensor([0.])
     """
-    tensors = {n: change(n, v) for n in _TENSORS if (v := getattr(outputs, n)) is not None}
+    tensors: dict[str, Any] = {n: change(n, v) for n in _TENSORS if (v := getattr(outputs, n)) is not None}
     hidden = {n: change("hidden", v) for n, v in (outputs.hidden or {}).items()}
     return replace(outputs, hidden=hidden or None, **tensors)
 

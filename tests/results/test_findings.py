@@ -1,4 +1,4 @@
-"""What a run says of itself: chance, classes never named, exchanged sets, published accuracies (FAULTS2 A3)."""
+"""Findings of a run: chance, classes never predicted, exchanged sets, published accuracies."""
 
 import numpy as np
 import pandas as pd
@@ -33,19 +33,19 @@ def kinds(results):
 CLASSES = np.arange(100) % 5
 
 
-def test_a3_a_sound_classifier_has_no_finding():
+def test_a_sound_classifier_has_no_finding():
     assert kinds(results_of(CLASSES, CLASSES)) == []
 
 
 @pytest.mark.parametrize("shift", [1, 2, 4])
-def test_a3_labels_in_another_order_are_accuracy_zero_and_a_finding(shift):
+def test_labels_in_another_order_are_accuracy_zero_and_a_finding(shift):
     """A "background" class in front of five names moves every label by one."""
     results = results_of(CLASSES, CLASSES + shift)
     assert kinds(results)[0] == "chance"
     assert "accuracy of 0.0 % on the 100 labeled images of 'val'" in results.findings[0].text
 
 
-def test_a3_a_shuffled_order_of_classes_is_near_chance():
+def test_a_shuffled_order_of_classes_is_near_chance():
     order = np.random.default_rng(0).permutation(100)
     predictions = order[np.arange(1000) % 100]
     assert "chance" in kinds(results_of(np.arange(1000) % 100, predictions))

@@ -93,10 +93,10 @@ def whole(folder, number):
 
 
 @pytest.mark.parametrize("number", [1, 2])
-def test_b4_a_kill_at_any_step_leaves_fit_and_page_of_the_old_run_or_of_the_new_one(
+def test_a_kill_at_any_step_leaves_fit_and_page_of_the_old_run_or_of_the_new_one(
     results, tmp_path, monkeypatch, number
 ):
-    """FAULTS2 B4: what lies beside the results changes with them; an interrupted switch is ended by the next write."""
+    """Fit and page change together with the results; the next write completes an interrupted switch."""
     kept = {"table": results.table, "scores": results.scores, "run": results.run}
     for steps in range(40):
         folder = tmp_path / f"run {steps}"

@@ -57,8 +57,15 @@ def run_objects(
     with one_thread():
         with status("drawing scenes"):
             data = DigitScenes(out / "scenes", seed=seed, train=scenes[0], test=scenes[1])
-        options = {"seed": seed, "epochs": epochs, "accelerator": accelerator}
-        network = trained(small_faster_rcnn, detection_loss, data, learning_rate=4e-3, **options)
+        network = trained(
+            small_faster_rcnn,
+            detection_loss,
+            data,
+            learning_rate=4e-3,
+            seed=seed,
+            epochs=epochs,
+            accelerator=accelerator,
+        )
         module = ObjectModule(network, data.class_names, name="small Faster R-CNN")
         detectors, left_out = every_detector(SETTINGS)
         with quiet() as warned, torch.random.fork_rng(), progress() as bars:

@@ -63,8 +63,9 @@ class DigitsData(OODDataModule):
     """
 
     def __init__(self, streams: Sequence[Stream], seed: int, loading: LoadingOptions) -> None:
-        transform = loading.get("transform")  # None stands for the default, also in a written configuration
-        super().__init__(streams, **{**loading, "transform": digits_transform() if transform is None else transform})
+        if loading.get("transform") is None:  # as in a configuration that was written
+            loading = {**loading, "transform": digits_transform()}
+        super().__init__(streams, **loading)
         self.seed = seed
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:

@@ -1,6 +1,6 @@
 """Inputs and outputs of modules of a network during one forward pass."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,6 +10,9 @@ from oodlit.backbones.capture import capture
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.errors import UnknownNameError
 from oodlit.objects.adapters.regions import inside_boxes
+
+Inside = Callable[[Tensor, Sequence[int]], dict[str, Tensor]]
+"""From boxes and the size of the input to the activations within the boxes, by layer."""
 
 
 class Call(NamedTuple):
@@ -47,8 +50,11 @@ def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]
 
 
 @contextmanager
-def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> Iterator["Maps"]:
+def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> Iterator[Inside]:
     """Collect the feature maps of layers during one forward pass of one image.
+
+    The context is a function that returns the activations of each layer within each box. It expects the boxes in
+    pixels of the network's input, shape (boxes, 4), and height and width of that input.
 
     Args:
         network: The network.
@@ -64,29 +70,7 @@ def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> 
         if name not in known:
             raise UnknownNameError.of("layer", name, (n for n in known if n))
     with capture(network, (), tuple(dict.fromkeys(names.values()))) as kept:
-        yield Maps(kept, names, layers)
-
-
-class Maps:
-    """Feature maps of one forward pass.
-
-    Args:
-        kept: Outputs of the layers.
-        names: Submodule of each requested layer.
-        layers: Cells per side of each.
-    """
-
-    def __init__(self, kept: Mapping[str, Any], names: Mapping[str, str], layers: Mapping[str, int]) -> None:
-        self._kept, self._names, self._layers = kept, names, layers
-
-    def inside(self, boxes: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
-        """Return the activations of each layer within each box.
-
-        Args:
-            boxes: In pixels of the network's input, shape (boxes, 4).
-            size: Height and width of that input.
-        """
-        return {
-            layer: inside_boxes(self._kept.get(f"output:{name}"), boxes, size, layer=layer, cells=self._layers[layer])
-            for layer, name in self._names.items()
+        yield lambda boxes, size: {
+            layer: inside_boxes(kept.get(f"output:{name}"), boxes, size, layer=layer, cells=layers[layer])
+            for layer, name in names.items()
         }

@@ -1,9 +1,13 @@
-"""The linear class layer of a detection network, without its background."""
+"""The linear class layer of a detection network, without its background, and readers that have one."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives, linear_map
 from oodlit.errors import RequirementError
+from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.outputs import Head
 
 
@@ -45,3 +49,40 @@ class ClassLayer:
             raise RequirementError(f"no class layer: {self.problem}")
         weight, bias = linear_map(self.layer)
         return Head(self.without_background(weight.T).T, self.without_background(bias))
+
+
+class ClassLayerReader:
+    """A reader whose head is a class layer.
+
+    Attributes:
+        class_layer: The layer, or why there is none.
+    """
+
+    class_layer: ClassLayer
+
+    def head(self) -> Head:
+        """The class layer without background.
+
+        Raises:
+            RequirementError: There is none; states why.
+        """
+        return self.class_layer.head
+
+    @property
+    def head_problem(self) -> str:
+        """Why there is no linear class layer; empty if there is one."""
+        return self.class_layer.problem or ""
+
+
+class ImageReader(ClassLayerReader, ABC):
+    """A reader with one forward pass per image, so that images are independent."""
+
+    def read(
+        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
+    ) -> list[ImageBoxes]:
+        """Return the boxes of each image; see `BoxReader`."""
+        return [self.read_image(image, layers, min_confidence) for image in images]
+
+    @abstractmethod
+    def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        """Return the boxes of one image."""

@@ -1,6 +1,6 @@
 """torchvision's one-stage detectors: RetinaNet, FCOS, SSD and SSDlite."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import final
 
 import torch
@@ -10,17 +10,17 @@ from torchvision.models.detection.retinanet import RetinaNet
 from torchvision.models.detection.ssd import SSD
 from torchvision.ops import clip_boxes_to_image
 
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import InvalidArgumentError
 from oodlit.objects.adapters.calls import calls_of, maps_of
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
-from oodlit.outputs import Head
 
 NO_HEAD = "one-stage detectors of torchvision compute class logits by a convolution over several positions"
 
 
 @final
-class DenseReader:
+class DenseReader(ImageReader):
     """Reads boxes and class logits; a kept box is one class of one anchor. There are no features: see `head_problem`.
 
     As in `RCNNReader`, the selection of boxes is repeated with the numbers of the anchors and compared with the output
@@ -35,31 +35,17 @@ class DenseReader:
         InvalidArgumentError: `background=False` for an SSD, whose softmax has a background.
     """
 
-    head_problem = NO_HEAD
-
     def __init__(self, network: RetinaNet | FCOS | SSD, *, background: bool = True) -> None:
         if not background and isinstance(network, SSD):
             raise InvalidArgumentError("DenseReader: background=False, but class 0 of torchvision's SSD is background")
         self.network, self.background = network, background
+        self.class_layer = ClassLayer(None, None, NO_HEAD)
 
-    def head(self) -> Head:
-        """There is none.
-
-        Raises:
-            RequirementError: Always.
-        """
-        raise RequirementError(f"no class layer: {NO_HEAD}")
-
-    def read(
-        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
-    ) -> list[ImageBoxes]:
-        """Return the boxes of each image; one forward pass per image keeps images independent."""
-        return [self._read(image, layers, min_confidence) for image in images]
-
-    def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+    def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        """Return the boxes of one image."""
         network = self.network
         taps = {"input": network.transform, "head": network.head, "anchors": network.anchor_generator}
-        with calls_of(taps) as calls, maps_of(network, layers, "backbone") as maps:
+        with calls_of(taps) as calls, maps_of(network, layers, "backbone") as inside:
             (answer,) = network([image])
         (call,) = calls["head"]
         (size,) = calls["input"][0].given[0].image_sizes
@@ -79,7 +65,7 @@ class DenseReader:
             answer["scores"][chosen],
             answer["labels"][chosen] - first,
             given["cls_logits"][:, first:][rows[chosen]],
-            hidden=maps.inside(boxes[chosen], calls["input"][0].given[0].tensors.shape[-2:]),
+            hidden=inside(boxes[chosen], calls["input"][0].given[0].tensors.shape[-2:]),
         )
 
     def _kept(

@@ -7,17 +7,16 @@ from typing import final
 from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.class_layer import ClassLayer, ClassLayerReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
-from oodlit.outputs import Head
 
 
 @final
-class FunctionReader:
+class FunctionReader(ClassLayerReader):
     """Wraps a function, or a network, that returns `ImageBoxes`: for detectors that no other reader supports.
 
     Args:
-        function: From a list of images (RGB in [0, 1], (3, height, width), each of its own size) to one `ImageBoxes`
+        function: From a list of images (RGB in [0, 1], (3, height, width), of any sizes) to one `ImageBoxes`
             for each, in pixels of that image, without background, after suppression. Images must not influence each
             other. Activations for `LaRD` can be returned as `hidden`, by the requested name.
         network: The network of the function; its weights identify fitted detectors. None = the function, if it is a
@@ -63,16 +62,7 @@ class FunctionReader:
                 "FunctionReader: missing network; pass that of the function, whose weights identify fitted detectors"
             )
         self._function, self.network = function, network
-        self._class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)
-
-    def head(self) -> Head:
-        """The class layer."""
-        return self._class_layer.head
-
-    @property
-    def head_problem(self) -> str:
-        """Why there is no linear class layer; empty if there is one."""
-        return self._class_layer.problem or ""
+        self.class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)
 
     def read(
         self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
@@ -91,7 +81,7 @@ class FunctionReader:
             )
         for boxes in found:
             if boxes.features is not None:
-                self._class_layer.verify(boxes.features, boxes.logits)
+                self.class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
                 raise RequirementError(f"the function does not return hidden {missing[0]!r}")
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)

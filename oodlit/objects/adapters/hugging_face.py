@@ -9,13 +9,12 @@ from torchvision.ops import box_convert
 
 from oodlit.backbones.facts import place_of
 from oodlit.objects.adapters.calls import Call, calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
-from oodlit.outputs import Head
 
 
 @final
-class HuggingFaceReader:
+class HuggingFaceReader(ImageReader):
     """Reads a box, its class logits and the input of the last class layer for every query.
 
     Confidence and class are those of the largest class logit. If there is one more logit than labels, the "no object"
@@ -31,34 +30,18 @@ class HuggingFaceReader:
 
     def __init__(self, network: nn.Module, processor: Callable[..., Any]) -> None:
         self.network, self.processor = network, processor
-        self._class_layer: ClassLayer | None = None
-        self._name = ""
+        self.class_layer = ClassLayer(None, None, problem="")
+        self._name: str | None = None  # of the class layer: None before the first image, empty if there is none
 
-    def head(self) -> Head:
-        """The last class layer, without "no object"."""
-        assert self._class_layer is not None  # an image was read
-        return self._class_layer.head
-
-    @property
-    def head_problem(self) -> str:
-        """Why there is no linear class layer; empty if there is one."""
-        return "" if self._class_layer is None else self._class_layer.problem or ""
-
-    def read(
-        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
-    ) -> list[ImageBoxes]:
-        """Return the boxes of each image by falling confidence; one forward pass per image keeps images independent."""
-        return [self._read(image, layers, min_confidence) for image in images]
-
-    def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+    def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        """Return the boxes of one image by falling confidence."""
         inputs = self._inputs(image)
-        known = self._class_layer is not None
-        every = self.network.named_modules()
-        linear = {n: m for n, m in every if n == self._name or (not known and isinstance(m, nn.Linear))}
-        with calls_of(linear) as calls, maps_of(self.network, layers, self._feature_map()) as maps:
+        every, name = self.network.named_modules(), self._name
+        linear = {n: m for n, m in every if n == name or (name is None and isinstance(m, nn.Linear))}
+        with calls_of(linear) as calls, maps_of(self.network, layers, self._feature_map()) as inside:
             answer = self.network(**inputs)
         logits, centres = answer.logits[0].float(), answer.pred_boxes[0].float()
-        if not known:
+        if name is None:
             self._choose(calls, logits)
         features = self._features(calls, logits)
         own = self._own(logits)
@@ -74,7 +57,7 @@ class HuggingFaceReader:
             classes[rows],
             own[rows],
             None if features is None else features[rows],
-            maps.inside(boxes * _scale(boxes, size), size),
+            inside(boxes * _scale(boxes, size), size),
         )
 
     def _inputs(self, image: Tensor) -> dict[str, Tensor]:
@@ -99,14 +82,14 @@ class HuggingFaceReader:
         gave = [name for name, made in calls.items() if _last_that_gave(made, logits) is not None]
         self._name = gave[-1] if gave else ""
         background = -1 if self._own(logits).shape[1] < logits.shape[1] else None
-        self._class_layer = ClassLayer(self.network.get_submodule(gave[-1]) if gave else None, background)
+        self.class_layer = ClassLayer(self.network.get_submodule(gave[-1]) if gave else None, background)
 
     def _features(self, calls: Mapping[str, list[Call]], logits: Tensor) -> Tensor | None:
-        call = _last_that_gave(calls.get(self._name, []), logits)
-        if call is None or self._class_layer is None:
+        call = _last_that_gave(calls.get(self._name or "", []), logits)
+        if call is None:
             return None
         features: Tensor = call.taken[0].reshape(len(logits), -1).float()
-        self._class_layer.verify(features, logits)
+        self.class_layer.verify(features, logits)
         return features
 
 

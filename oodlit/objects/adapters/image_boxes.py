@@ -114,7 +114,7 @@ class BoxReader(Protocol):
         """Return the boxes of each image, which must not depend on the other images.
 
         Args:
-            images: RGB in [0, 1], each of its own size, shape (3, height, width).
-            layers: Layers whose activations within each box are needed, with the number of cells per side.
+            images: RGB in [0, 1], of any sizes, shape (3, height, width).
+            layers: Layers whose activations within each box to return, with the number of cells per side.
             min_confidence: Boxes with a lower confidence are dropped.
         """

@@ -1,6 +1,6 @@
 """Two-stage detectors of torchvision: Faster, Mask and Keypoint R-CNN."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import final
 
 from torch import Tensor, nn
@@ -8,17 +8,16 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.ops import clip_boxes_to_image, remove_small_boxes
 
 from oodlit.objects.adapters.calls import calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 from oodlit.objects.adapters.traced import suppressed, survivors, verify
-from oodlit.outputs import Head
 
 MIN_SIDE = 1e-2
 """Smallest side of a box, in pixels; a constant of torchvision."""
 
 
 @final
-class RCNNReader:
+class RCNNReader(ImageReader):
     """Reads boxes, class logits without the background (column 0), and the input of the class layer.
 
     A box is one class of one proposal and has its logits and features. To find them, the reader repeats torchvision's
@@ -33,33 +32,16 @@ class RCNNReader:
         self.network = network
         layer = getattr(network.roi_heads.box_predictor, "cls_score", None)
         missing = None if isinstance(layer, nn.Module) else "its box predictor has no layer cls_score"
-        self._class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
+        self.class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
 
-    def head(self) -> Head:
-        """The class layer without background."""
-        return self._class_layer.head
-
-    @property
-    def head_problem(self) -> str:
-        """Why there is no linear class layer; empty if there is one."""
-        return self._class_layer.problem or ""
-
-    def read(
-        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
-    ) -> list[ImageBoxes]:
-        """Return the boxes of each image; one forward pass per image keeps images independent."""
-        return [self._read(image, layers, min_confidence) for image in images]
-
-    def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+    def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        """Return the boxes of one image."""
         heads = self.network.roi_heads
-        taps: dict[str, nn.Module] = {
-            "input": self.network.transform,
-            "heads": heads,
-            "predictor": heads.box_predictor,
-        }
-        if self._class_layer.layer is not None:
-            taps["class_layer"] = self._class_layer.layer
-        with calls_of(taps) as calls, maps_of(self.network, layers, "backbone") as maps:
+        taps: dict[str, nn.Module]
+        taps = {"input": self.network.transform, "heads": heads, "predictor": heads.box_predictor}
+        if self.class_layer.layer is not None:
+            taps["class_layer"] = self.class_layer.layer
+        with calls_of(taps) as calls, maps_of(self.network, layers, "backbone") as inside:
             (answer,) = self.network([image])
         logits, deltas = calls["predictor"][0].given
         proposals, (size,) = calls["heads"][0].taken[1:3]
@@ -68,7 +50,7 @@ class RCNNReader:
         features = None
         if calls.get("class_layer"):
             features = calls["class_layer"][0].taken[0].flatten(1)
-            self._class_layer.verify(features, logits)
+            self.class_layer.verify(features, logits)
         chosen = answer["scores"] >= min_confidence
         rows = rows[chosen]
         padded = calls["input"][0].given[0].tensors.shape[-2:]
@@ -76,9 +58,9 @@ class RCNNReader:
             answer["boxes"][chosen],
             answer["scores"][chosen],
             answer["labels"][chosen] - 1,
-            self._class_layer.without_background(logits)[rows],
+            self.class_layer.without_background(logits)[rows],
             None if features is None else features[rows],
-            maps.inside(boxes[chosen], padded),
+            inside(boxes[chosen], padded),
         )
 
     def _kept(

@@ -124,15 +124,3 @@ class ObjectSettings:
         if changes.get("rules", self.rules) != self.rules:
             changes = {"tau_rule": None} | changes
         return replace(self, **changes)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values, for run.json."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, entry: Mapping[str, Any]) -> "ObjectSettings":
-        """What `to_json` gave; infinities are text there."""
-        tau = entry["tau"]
-        if isinstance(tau, Mapping):
-            tau = {name: float(value) for name, value in tau.items()}
-        return cls(**{**entry, "tau": float(tau) if isinstance(tau, str) else tau})

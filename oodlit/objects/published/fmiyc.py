@@ -6,11 +6,11 @@ duplicates included, which is `nose_boxes` here. Its program uses the mean of th
 deviations as threshold.
 """
 
-import csv
 import re
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
+
+from oodlit.results.published.table import read_rows
 
 __all__ = [
     "METHODS",
@@ -154,7 +154,5 @@ def _share(percent: str) -> float:
     return round(float(percent) / 100, 6)
 
 
-@cache
 def _rows(name: str) -> list[dict[str, str]]:
-    file = resources.files("oodlit.objects.published") / f"fmiyc_{name}.csv"
-    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    return read_rows(f"fmiyc_{name}.csv", "oodlit.objects.published")

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from oodlit.objects.results.curves import TauPoint as TauPoint
     from oodlit.objects.results.curves import tau_curve as tau_curve
     from oodlit.objects.results.results import ObjectResults as ObjectResults
-    from oodlit.objects.results.summary import HeadlineRow as HeadlineRow
+    from oodlit.objects.results.summary import HeadlineCell as HeadlineCell
     from oodlit.objects.results.summary import headline as headline
     from oodlit.objects.results.summary import headline_metrics as headline_metrics
     from oodlit.objects.results.summary import ranked as ranked

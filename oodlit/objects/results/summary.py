@@ -1,7 +1,7 @@
 r"""The headline of results of boxes: metrics per box and of objects, for a terminal and for the page."""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +12,7 @@ from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
 from oodlit.results.names import MODEL
 
-__all__ = ["HeadlineCell", "HeadlineRow", "headline", "headline_metrics", "ranked", "summary_tables"]
+__all__ = ["HeadlineCell", "headline", "headline_metrics", "ranked", "summary_tables"]
 
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that lead the headline; the others follow in the order of the table."""
@@ -20,44 +20,22 @@ _LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})
 """Metrics that only the full table shows: other columns are nearly the same."""
 
 
-@dataclass(frozen=True)
-class HeadlineCell:
-    """One value.
+class HeadlineCell(NamedTuple):
+    """One value of a detector on a split.
 
     Args:
-        metric: Name in the table.
         text: The value as text, in percent if it is a share.
-        interval: Lower and upper end; empty = none.
         value: The number; NaN if undefined.
+        interval: Lower and upper end; empty = none.
         reason: Why it is NaN.
         is_best: Whether it is the best value of a column whose values differ.
     """
 
-    metric: str
     text: str
-    interval: str
     value: float
-    reason: str
-    is_best: bool
-
-
-@dataclass(frozen=True)
-class HeadlineRow:
-    """One detector on one split.
-
-    Args:
-        detector: Its name.
-        cells: In the order of `headline_metrics`.
-        tau: The threshold.
-        n_id: Number of ID boxes above t*.
-        n_ood: Number of boxes of the split above t*.
-    """
-
-    detector: str
-    cells: list[HeadlineCell]
-    tau: float
-    n_id: int
-    n_ood: int
+    interval: str = ""
+    reason: str = ""
+    is_best: bool = False
 
 
 def headline_metrics(settings: ObjectSettings) -> list[str]:
@@ -71,8 +49,8 @@ def headline_metrics(settings: ObjectSettings) -> list[str]:
     return [of_detectors[name] for name in dict.fromkeys((*_FIRST, *of_detectors)) if name not in _LEFT_OUT]
 
 
-def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
-    """Rows of a split, by falling AP_U."""
+def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCell]]:
+    """Cells of a split by detector, by falling AP_U: metrics, tau, numbers of ID boxes and of the split's above t*."""
     table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
     found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
     names, entries = headline_metrics(results.settings), box_metrics(results.settings)
@@ -82,7 +60,7 @@ def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
         defined = [value for value in values if not math.isnan(value)]
         distinct = set(defined) if len(set(defined)) > 1 else set()  # do not highlight a value that all detectors share
         best[name] = (max if entries[name].better == "higher" else min)(distinct, default=math.nan)
-    rows = []
+    rows = {}
     for detector in ranked(results, dataset):
         cells = []
         for name in names:
@@ -90,11 +68,11 @@ def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
             value, *ends = (math.nan,) * 3 if row is None else (row["value"], row["ci_low"], row["ci_high"])
             known = [_text(entries[name], end) for end in ends if not math.isnan(end)]
             reason = results.reason(name, dataset=dataset, detector=detector)
-            cells.append(
-                HeadlineCell(name, _text(entries[name], value), " to ".join(known), value, reason, value == best[name])
-            )
+            text = _text(entries[name], value)
+            cells.append(HeadlineCell(text, value, " to ".join(known), reason, value == best[name]))
         of_all = found[detector, "auroc"]
-        rows.append(HeadlineRow(detector, cells, of_all["tau"], of_all["n_id"], of_all["n_ood"]))
+        counts = [HeadlineCell(f"{of_all[name]}", of_all[name]) for name in ("n_id", "n_ood")]
+        rows[detector] = [*cells, HeadlineCell(f"{of_all['tau']:.4g}", of_all["tau"]), *counts]
     return rows
 
 
@@ -108,17 +86,16 @@ def summary_tables(results: ObjectResults) -> list[Table]:
     """Make a table per split for a terminal, with values in percent."""
     tables = []
     for dataset in results.splits:
-        rows = headline(results, dataset)
         table = Table(
             title=_title(results, dataset), title_justify="left", header_style="bold", box=None, padding=(0, 2)
         )
         table.add_column("detector", style="bold", no_wrap=True)
-        for name in headline_metrics(results.settings):
+        names = [*headline_metrics(results.settings), "tau"]
+        for name in names:
             table.add_column(Text(name, justify="right"), justify="right", no_wrap=True)
-        table.add_column("tau", justify="right", no_wrap=True)
-        for row in rows:
-            cells = [Text(c.text, style="bold green" if c.is_best else "") for c in row.cells]
-            table.add_row(Text(row.detector), *cells, f"{row.tau:.4g}")
+        for detector, row in headline(results, dataset).items():
+            cells = [Text(cell.text, style="bold green" if cell.is_best else "") for cell in row[: len(names)]]
+            table.add_row(Text(detector), *cells)
         tables.append(table)
     return tables
 

@@ -11,7 +11,7 @@ import pandas as pd
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import acceptance_threshold
 from oodlit.results.evaluation.scored_sets import ScoredSets
-from oodlit.results.glossary import MEAN, POOLED, entry_of
+from oodlit.results.glossary import MEAN, POOLED, better_of
 from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.published.protocol import weights
@@ -143,11 +143,6 @@ def _equal(stated: object) -> tuple[object, ...]:
     return stated if isinstance(stated, tuple) else (stated,)
 
 
-def _better(metric: str) -> str:
-    entry = entry_of(metric)
-    return "" if entry is None else entry.better
-
-
 class _Run:
     """A run by the rules of a published table."""
 
@@ -184,7 +179,7 @@ class _Run:
         form, dataset, ood_class, metric = place
         reason = self.mismatch(dataset, ood_class, metric) or self.other_settings(name, form, self.model)
         ours, low, high = self.value(name, dataset, ood_class, metric)
-        theirs, better = values.get(self.model, math.nan), _better(metric)
+        theirs, better = values.get(self.model, math.nan), better_of(metric)
         is_comparable = not reason and not math.isnan(ours)
         others = [value for other, value in values.items() if other != self.model] if is_comparable and better else []
         rank = rank_among(ours, others, better=better) if others else None
@@ -316,27 +311,19 @@ class _Run:
             form: Name of the detector in the table; "" = the network alone.
             model: Name of the network in the table.
         """
-        stated, there, here = self.table.settings_of(form, model), self.protocol.train_images, self._train_images
+        stated, run = self.table.settings_of(form, model), self.results.run
+        there, here = self.protocol.train_images, run.data.train_images or 0  # 0 = none or unknown
         if isinstance(stated, str):
             return f"settings of {form} there: {stated}"
-        if there and here not in (0, there) and self._is_fitted(name):
+        if there and here not in (0, there) and (overview := run.overview.get(name)) and overview.is_fitted:
             return f"{form} is fitted on {there} images there, on {here} here"
-        config = self.results.run.detector_settings.get(name)
+        config = run.detector_settings.get(name)
         if stated and config is None:
             return f"settings of {name} are not recorded here"
         known = {setting: config.init_args.get(setting) for setting in stated} if config else {}
         unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
         texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]
         return f"{form} has {', '.join(texts[0])} there, {', '.join(texts[1])} here" if unlike else ""
-
-    @property
-    def _train_images(self) -> int:
-        """Number of training images of the run; 0 = none or unknown."""
-        return self.results.run.data.train_images or 0
-
-    def _is_fitted(self, detector: str) -> bool:
-        overview = self.results.run.overview.get(detector)
-        return overview is not None and overview.is_fitted
 
     def rule(self, metric: str) -> str:
         """The rule of a published figure, in short."""

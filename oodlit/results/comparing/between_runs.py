@@ -5,19 +5,25 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
-from oodlit.results.comparing.detectors import holm, sign_patterns, undecidable
+from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, run_columns
-from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.glossary import MEAN, better_of
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
 _DRAWS = 10_000
+
+
+class _Place(NamedTuple):
+    """What one row compares."""
+
+    detector: str
+    run: str
+    baseline: str
 
 
 class _Test(NamedTuple):
@@ -73,11 +79,7 @@ def compare_runs(
         InvalidArgumentError: There are fewer than two runs, nothing can be compared, or a setting is out of
             range.
     """
-    check_confidence(confidence)
-    if test not in ("permutation", "sign"):
-        raise InvalidArgumentError(f"compare_runs: expected test 'permutation' or 'sign', got {test!r}")
-    if repetitions is not None and repetitions < 1:
-        raise InvalidArgumentError(f"compare_runs: expected repetitions to be at least 1, got {repetitions}")
+    check_test("compare_runs", test, confidence, repetitions)
     if len(runs) < 2:
         raise InvalidArgumentError(f"compare_runs: expected at least two runs, got {len(runs)}")
     baseline = baseline or next(iter(runs))
@@ -85,16 +87,18 @@ def compare_runs(
         raise UnknownNameError.of("run", baseline, runs)
     wanted, left_out = _columns(runs, dataset, metric)
     names = _detectors(runs, detectors)
-    others = [name for name in runs if name != baseline]
-    patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(names) * len(others))
+    places = [_Place(detector, run, baseline) for detector in names for run in runs if run != baseline]
+    patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(places))
     settings = _Test(test, confidence, repetitions or _DRAWS, patterns, seed)
     rows: list[dict[str, object]] = []
     for column in wanted:
         info = runs[baseline].dataset(column.dataset)
         if len(_classes(runs[baseline], info)) >= 2:
-            rows += _over_classes(runs, baseline, others, names, column, settings)
+            values = _over_classes(runs, names, places, column, settings)
         else:
-            rows += _over_images(runs, baseline, others, names, column)
+            values = _over_images(runs, names, places, column)
+        head = {"dataset": column.dataset, "metric": column.metric}
+        rows += [head | place._asdict() | value for place, value in zip(places, values, strict=True)]
     table = pd.DataFrame(rows)
     known = table["p_value"].notna().to_numpy()
     numbers = [n if over == "classes" else None for n, over in zip(table["n"], table["over"], strict=True)]
@@ -154,17 +158,15 @@ def _classes(results: RunResults, info: DatasetInfo) -> Sequence[str]:
 
 def _over_classes(
     runs: Mapping[str, RunResults],
-    baseline: str,
-    others: Sequence[str],
     detectors: Sequence[str],
+    places: Sequence[_Place],
     column: RunColumn,
     settings: _Test,
 ) -> list[dict[str, object]]:
-    metric, plain = column.metric, column.metric.removeprefix(MEAN)
+    plain = column.metric.removeprefix(MEAN)
     of = {name: _per_class(results, column.dataset, plain, detectors) for name, results in runs.items()}
-    places = [(detector, run) for detector in detectors for run in others]
-    first = np.stack([of[run][detector].to_numpy() for detector, run in places], axis=1)
-    second = np.stack([of[baseline][detector].to_numpy() for detector, run in places], axis=1)
+    first = np.stack([of[place.run][place.detector].to_numpy() for place in places], axis=1)
+    second = np.stack([of[place.baseline][place.detector].to_numpy() for place in places], axis=1)
     differences = first - second  # (classes, places)
     n, sums = len(differences), differences.sum(axis=0)
     low, high = _interval(differences, settings)
@@ -174,18 +176,19 @@ def _over_classes(
     parts = np.array_split(signs, -(-len(signs) // _DRAWS))  # in parts, for the memory of the products
     extreme = sum((np.abs(part @ differences) >= limit).sum(axis=0) for part in parts)
     p_values = (extreme + extra) / (len(signs) + extra)
-    better = -1 if _is_lower_better(plain) else 1
+    better = -1 if better_of(plain) == "lower" else 1
     rows = []
-    for index, (detector, run) in enumerate(places):
+    for index in range(len(places)):
         own = better * differences[:, index]
         wins, losses = int((own > 0).sum()), int((own < 0).sum())
         p_value = float(p_values[index])
         if settings.test == "sign":
-            p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+            p_value = sign_test(wins, losses)
         is_known = not np.isnan(own).any()
         rows.append(
             {
-                **_place(column, metric, detector, run, baseline, "classes", n),
+                "over": "classes",
+                "n": n,
                 "mean": first[:, index].mean(),
                 "mean_baseline": second[:, index].mean(),
                 "difference": differences[:, index].mean(),
@@ -216,34 +219,34 @@ def _per_class(results: RunResults, dataset: str, metric: str, detectors: Sequen
 
 
 def _over_images(
-    runs: Mapping[str, RunResults], baseline: str, others: Sequence[str], detectors: Sequence[str], column: RunColumn
+    runs: Mapping[str, RunResults], detectors: Sequence[str], places: Sequence[_Place], column: RunColumn
 ) -> list[dict[str, object]]:
     plain = column.metric.removeprefix(MEAN)
-    lower = _is_lower_better(plain)
+    lower = better_of(plain) == "lower"
     of = {name: _parts(results, column.dataset, plain, detectors) for name, results in runs.items()}
     rows = []
-    for index, detector in enumerate(detectors):
-        for run in others:
-            one, other = of[run], of[baseline]
-            both = ImageParts(
-                np.stack([one.of_id[index], other.of_id[index]]),
-                np.stack([one.of_ood[index], other.of_ood[index]]),
-                one.weights,
-                one.classes,
-            )
-            values = both.values
-            best = int(np.argmin(values) if lower else np.argmax(values))
-            p_value = float(min(1.0, 2 * below_the_best(both, best, is_lower_better=lower)[1 - best]))
-            rows.append(
-                {
-                    **_place(column, column.metric, detector, run, baseline, "images", both.of_ood.shape[1]),
-                    "mean": values[0],
-                    "mean_baseline": values[1],
-                    "difference": values[0] - values[1],
-                    **dict.fromkeys(("ci_low", "ci_high", "wins", "losses", "ties"), np.nan),
-                    "p_value": np.nan if np.isnan(values).any() else p_value,
-                }
-            )
+    for place in places:
+        one, other, index = of[place.run], of[place.baseline], detectors.index(place.detector)
+        both = ImageParts(
+            np.stack([one.of_id[index], other.of_id[index]]),
+            np.stack([one.of_ood[index], other.of_ood[index]]),
+            one.weights,
+            one.classes,
+        )
+        values = both.values
+        best = int(np.argmin(values) if lower else np.argmax(values))
+        p_value = float(min(1.0, 2 * below_the_best(both, best, is_lower_better=lower)[1 - best]))
+        rows.append(
+            {
+                "over": "images",
+                "n": both.of_ood.shape[1],
+                "mean": values[0],
+                "mean_baseline": values[1],
+                "difference": values[0] - values[1],
+                **dict.fromkeys(("ci_low", "ci_high", "wins", "losses", "ties"), np.nan),
+                "p_value": np.nan if np.isnan(values).any() else p_value,
+            }
+        )
     return rows
 
 
@@ -258,22 +261,3 @@ def _parts(results: RunResults, dataset: str, metric: str, detectors: Sequence[s
     if metric == "auroc":
         return auroc_parts(inside, ood, *places)
     return fpr_parts(inside, ood, *places, np.array([results.threshold(name) for name in detectors]))
-
-
-def _is_lower_better(metric: str) -> bool:
-    entry = entry_of(metric)
-    return entry is not None and entry.better == "lower"
-
-
-def _place(
-    column: RunColumn, metric: str, detector: str, run: str, baseline: str, over: str, n: int
-) -> dict[str, object]:
-    return {
-        "dataset": column.dataset,
-        "metric": metric,
-        "detector": detector,
-        "run": run,
-        "baseline": baseline,
-        "over": over,
-        "n": n,
-    }

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.uncertainty.intervals import check_confidence
-from oodlit.results.glossary import entry_of
+from oodlit.results.glossary import better_of
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -61,6 +61,7 @@ def compare(
         InvalidArgumentError: `test` is unknown, `repetitions` is below 1, a detector is compared with itself, or there
             is nothing to pair.
     """
+    check_test("compare", test, confidence, repetitions)
     how = _Pairing(metric or results.settings.fpr_name, test, confidence, repetitions, seed)
     names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
     results.check_detectors(detector, *names)
@@ -102,6 +103,25 @@ def _rows_of_classes(results: RunResults, metric: str, dataset: str | None) -> p
     if dataset is not None and dataset not in set(rows["dataset"]):
         raise UnknownNameError.of("data set with OOD classes", dataset, map(str, rows["dataset"].unique()))
     return rows
+
+
+def check_test(function: str, test: str, confidence: float, repetitions: int | None) -> None:
+    """Check the options of a comparison over classes; `function` names it in messages."""
+    check_confidence(confidence)
+    if test not in ("permutation", "sign"):
+        raise InvalidArgumentError(f"{function}: expected test 'permutation' or 'sign', got {test!r}")
+    if repetitions is not None and repetitions < 1:
+        raise InvalidArgumentError(f"{function}: expected repetitions to be at least 1, got {repetitions}")
+
+
+def sign_test(wins: int, losses: int) -> float:
+    """Two-sided p-value of the exact binomial test of wins and losses; 1 without any.
+
+    Example:
+        >>> sign_test(4, 0)
+        0.125
+    """
+    return float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
 
 
 def sign_flip_test(differences: np.ndarray, *, repetitions: int = 10_000, seed: int = 0) -> float:
@@ -185,8 +205,7 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
 
 def _direction(metric: str) -> int:
     """Sign of an improvement; 0 if no direction is better."""
-    entry = entry_of(metric)
-    return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
+    return {"lower": -1, "higher": 1, "": 0}[better_of(metric)]
 
 
 @dataclass(frozen=True)
@@ -199,13 +218,6 @@ class _Pairing:
     repetitions: int
     seed: int
 
-    def __post_init__(self) -> None:
-        check_confidence(self.confidence)
-        if self.test not in ("permutation", "sign"):
-            raise InvalidArgumentError(f"compare: expected test 'permutation' or 'sign', got {self.test!r}")
-        if self.repetitions < 1:
-            raise InvalidArgumentError(f"compare: expected repetitions to be at least 1, got {self.repetitions}")
-
     def row(self, block: pd.DataFrame, dataset: object, detector: str, other: str) -> dict[str, object]:
         """One row of the comparison, of one data set."""
         pair = block.pivot(index="ood_class", columns="detector", values="value")[[detector, other]]
@@ -217,7 +229,7 @@ class _Pairing:
         differences = (pair[detector] - pair[other]).to_numpy()
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
         if self.test == "sign":
-            p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+            p_value = sign_test(wins, losses)
         else:
             p_value = sign_flip_test(differences, repetitions=self.repetitions, seed=self.seed)
         shape = (self.repetitions, len(differences))

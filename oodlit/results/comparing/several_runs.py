@@ -9,7 +9,7 @@ import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results.any_results import AnyResults
-from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.glossary import better_of, headline_metrics
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import check_same_pool
@@ -57,13 +57,13 @@ def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
     """
     if not runs:
         raise InvalidArgumentError("expected at least one run to compare, got none")
-    known = {name: _sets(results) for name, results in runs.items()}
+    known = {name: {info.name: _set(results, info) for info in results.datasets} for name, results in runs.items()}
     infos = {info.name: info for results in reversed(list(runs.values())) for info in results.datasets}
     order = dict.fromkeys(info.name for results in runs.values() for info in results.datasets)
-    fpr = next(iter(runs.values())).settings.fpr_name
+    settings = next(iter(runs.values())).settings
     columns = []
     for dataset in order:
-        for metric in _headline(infos[dataset], fpr):
+        for metric in headline_metrics(infos[dataset], settings):
             reason = _other_inside(runs, known) or _other_set(known, dataset)
             reason = reason or ("" if metric.endswith("auroc") else _other_threshold(runs))
             columns.append(RunColumn(dataset, metric, reason or _other_pool(runs, infos[dataset])))
@@ -132,10 +132,10 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
         >>> of_runs.to_dict(), of_detectors.to_dict()
         ({'small': 1.75, 'large': 1.25}, {'msp': 2.0, 'knn': 1.0})
     """
-    entry = entry_of(metric)
-    if entry is None or not entry.better:
+    better = better_of(metric)
+    if not better:
         raise InvalidArgumentError(f"mean_ranks: {metric!r} has no better direction, so it has no ranks")
-    return mean_ranks_of(values, ascending=entry.better == "lower")
+    return mean_ranks_of(values, ascending=better == "lower")
 
 
 def mean_ranks_of(values: pd.DataFrame, *, ascending: bool) -> tuple[pd.Series, pd.Series]:
@@ -144,17 +144,6 @@ def mean_ranks_of(values: pd.DataFrame, *, ascending: bool) -> tuple[pd.Series, 
     of_runs = complete.rank(axis="index", ascending=ascending).mean(axis="columns")
     of_detectors = complete.rank(axis="columns", ascending=ascending).mean(axis="index")
     return of_runs, of_detectors.reindex(values.columns)
-
-
-def _headline(info: DatasetInfo, fpr: str) -> tuple[str, ...]:
-    if info.role in (Role.OOD, Role.POOL):
-        mean = MEAN if info.class_names else ""
-        return mean + fpr, f"{mean}auroc"
-    return {Role.UNIT_TEST: ("unit_test_failures",), Role.ID: ("id_auroc",)}.get(info.role, ())
-
-
-def _sets(results: RunResults) -> dict[str, _Set]:
-    return {info.name: _set(results, info) for info in results.datasets}
 
 
 def _set(results: RunResults, info: DatasetInfo) -> _Set:

@@ -7,7 +7,7 @@ from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name
+from oodlit.results.plots.select import chosen_detectors, chosen_models, chosen_set
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -35,22 +35,12 @@ def accuracy_fpr(
         UnknownNameError: The results have no such data set or detector.
         InvalidArgumentError: There is no OOD set or no accuracy, or the number of names is wrong.
     """
-    models = list(results) if isinstance(results, Sequence) else [results]
-    if not models or (names is not None and len(names) != len(models)):
-        raise InvalidArgumentError(
-            f"accuracy_fpr: expected one name per result, got {len(models)} results and {len(names or [])} names"
-        )
-    first = models[0]
+    models = chosen_models("accuracy_fpr", results, names)
+    first = models[0][1]
     info = chosen_set(first, dataset, Role.OOD)
-    titles = (
-        list(names) if names is not None else [model_name(model) or f"model {i + 1}" for i, model in enumerate(models)]
-    )
-    common = [name for name in first.detectors if all(name in model.detectors for model in models)]
+    common = [name for name in first.detectors if all(name in model.detectors for _, model in models)]
     metric = f"mean_{first.settings.fpr_name}" if info.class_names else first.settings.fpr_name
-    points = sorted(
-        ((_accuracy(model, title), title, model) for title, model in zip(titles, models, strict=True)),
-        key=lambda point: point[0],
-    )
+    points = sorted(((_accuracy(model, title), title, model) for title, model in models), key=lambda point: point[0])
     accuracies = tuple(accuracy for accuracy, _, _ in points)
     lines = []
     for name in common if detectors is None else chosen_detectors(first, detectors):

@@ -23,6 +23,19 @@ def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> li
     return names
 
 
+def chosen_models(
+    figure: str, results: RunResults | Sequence[RunResults], names: Sequence[str] | None
+) -> list[tuple[str, RunResults]]:
+    """Results of one or more models with their names; names that are not given are those of the networks."""
+    models = list(results) if isinstance(results, Sequence) else [results]
+    if not models or (names is not None and len(names) != len(models)):
+        raise InvalidArgumentError(
+            f"{figure}: expected one name per result, got {len(models)} results and {len(names or [])} names"
+        )
+    titles = names if names is not None else [model_name(one) or f"model {i + 1}" for i, one in enumerate(models)]
+    return list(zip(titles, models, strict=True))
+
+
 def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: bool = False) -> DatasetInfo:
     """The named data set, or the first of the first role.
 

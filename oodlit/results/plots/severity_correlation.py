@@ -6,7 +6,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.results.comparing.correlation import level_correlation
 from oodlit.results.plots.charts import Matrix
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name
+from oodlit.results.plots.select import chosen_detectors, chosen_models, chosen_set
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -35,18 +35,13 @@ def severity_correlation(
         InvalidArgumentError: There are fewer than two curves, the pools differ, there is no common detector, or the
             number of names is wrong.
     """
-    models = list(results) if isinstance(results, Sequence) else [results]
-    if not models or (names is not None and len(names) != len(models)):
-        raise InvalidArgumentError(
-            f"severity_correlation: expected one name per result, got {len(models)} and {len(names or [])}"
-        )
+    titles, models = zip(*chosen_models("severity_correlation", results, names), strict=True)
     info = chosen_set(models[0], dataset, Role.POOL)
     chosen = chosen_detectors(models[0], detectors)
     if detectors is None and len(models) > 1:
         chosen = [name for name in chosen if all(name in model.detectors for model in models)][:1]
         if not chosen:
             raise InvalidArgumentError("severity_correlation: the results have no detector in common")
-    titles = list(names) if names is not None else [model_name(m) or f"model {i + 1}" for i, m in enumerate(models)]
     runs = {title if titles.count(title) == 1 else f"{title} ({i + 1})": models[i] for i, title in enumerate(titles)}
     table = level_correlation(runs, info.name, chosen)
     cells = tuple(tuple(float(value) for value in row) for row in table.to_numpy())

@@ -10,15 +10,13 @@ ImageNet-21k, 1000 per level.
 """
 
 import bisect
-import csv
-import gzip
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib import resources
 from typing import Any, NamedTuple
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results.published.table import read_rows
 
 LEVELS = 11
 
@@ -82,8 +80,6 @@ def published_curves(kappa: str | None = None) -> tuple[PublishedCurve, ...]:
         if kappa not in kappas():
             raise UnknownNameError.of("confidence function", kappa, kappas())
         return tuple(curve for curve in published_curves() if curve.kappa == kappa)
-    packed = (resources.files("oodlit.results.published") / "cood_curves.csv.gz").read_bytes()
-    rows = csv.DictReader(gzip.decompress(packed).decode().splitlines())
     return tuple(
         PublishedCurve(
             row["model"],
@@ -92,7 +88,7 @@ def published_curves(kappa: str | None = None) -> tuple[PublishedCurve, ...]:
             float(row["id_auroc"]),
             tuple(float(row[f"s{level}"]) for level in range(LEVELS)),
         )
-        for row in rows
+        for row in read_rows("cood_curves.csv.gz")
     )
 
 
@@ -213,7 +209,10 @@ def printed_rank_correlation() -> tuple[tuple[float, ...], ...]:
         >>> printed_rank_correlation()[0][10]
         0.376
     """
-    cells = {(int(r["severity_a"]), int(r["severity_b"])): float(r["spearman"]) for r in _table("rank_correlation")}
+    cells = {
+        (int(r["severity_a"]), int(r["severity_b"])): float(r["spearman"])
+        for r in read_rows("cood_rank_correlation.csv")
+    }
     return tuple(tuple(cells[a, b] for b in range(LEVELS)) for a in range(LEVELS))
 
 
@@ -225,9 +224,4 @@ def printed_settings() -> dict[str, str]:
         >>> printed_settings()["estimation_samples_per_class"], printed_settings()["odin_temperature"]
         ('150', '2')
     """
-    return {row["setting"]: row["value"] for row in _table("settings")}
-
-
-def _table(name: str) -> list[dict[str, str]]:
-    file = resources.files("oodlit.results.published") / f"cood_{name}.csv"
-    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
+    return {row["setting"]: row["value"] for row in read_rows("cood_settings.csv")}

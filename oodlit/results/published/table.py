@@ -40,13 +40,19 @@ class PublishedFigure(NamedTuple):
 
 
 @cache
+def read_rows(file: str, package: str = "oodlit.results.published") -> list[dict[str, str]]:
+    """Read the rows of a CSV file of a package; the names of compressed files end in ".gz"."""
+    data = (resources.files(package) / file).read_bytes()
+    text = (gzip.decompress(data) if file.endswith(".gz") else data).decode()
+    return list(csv.DictReader(text.splitlines()))
+
+
+@cache
 def read_figures(file: str) -> tuple[PublishedFigure, ...]:
     """Read the figures of a CSV file of this folder: model, detector, dataset, metric, value in percent.
 
-    Files of classes also have the columns `ood_class` and `n`. Compressed files end in ".gz".
+    Files of classes also have the columns `ood_class` and `n`.
     """
-    data = (resources.files("oodlit.results.published") / file).read_bytes()
-    text = (gzip.decompress(data) if file.endswith(".gz") else data).decode()
     # Rounded: 74.77 / 100 is 0.7476999999999999.
     return tuple(
         PublishedFigure(
@@ -58,7 +64,7 @@ def read_figures(file: str) -> tuple[PublishedFigure, ...]:
             row.get("ood_class", ""),
             int(row.get("n", 0)),
         )
-        for row in csv.DictReader(text.splitlines())
+        for row in read_rows(file)
     )
 
 

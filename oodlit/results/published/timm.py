@@ -4,13 +4,11 @@ Source: timm's `results/results-*.csv` (Apache-2.0), top-1 in percent, joined by
 are masked to their 200 classes.
 """
 
-import csv
 from functools import cache
-from importlib import resources
 from typing import NamedTuple
 
 from oodlit.results.published.protocol import Protocol, weights
-from oodlit.results.published.table import PublishedFigure, PublishedTable
+from oodlit.results.published.table import PublishedFigure, PublishedTable, read_rows
 
 DATASETS = ("imagenet_val", "imagenet_v2", "imagenet_r", "imagenet_a", "imagenet_sketch")
 
@@ -78,7 +76,5 @@ TIMM = PublishedTable(
 
 @cache
 def _rows(file: str = "timm_accuracy.csv") -> dict[tuple[str, int, float], dict[str, str]]:
-    lines = (resources.files("oodlit.results.published") / file).read_text(encoding="utf-8").splitlines()
-    return {
-        (row["model"], int(row["img_size"]), round(float(row["crop_pct"]), 4)): row for row in csv.DictReader(lines)
-    }
+    rows = read_rows(file)
+    return {(row["model"], int(row["img_size"]), round(float(row["crop_pct"]), 4)): row for row in rows}

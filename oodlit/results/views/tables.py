@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
-from oodlit.results.glossary import MEAN
+from oodlit.results.glossary import headline_metrics
 from oodlit.results.names import MODEL
 from oodlit.results.run_results import RunResults
 from oodlit.roles import UNKNOWN_CLASSES, Role
@@ -13,23 +13,13 @@ from oodlit.roles import UNKNOWN_CLASSES, Role
 
 def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """See `Results.summary`."""
-    fpr = results.settings.fpr_name
-    der = results.settings.der_names
     chosen: list[tuple[str, str]] = []
     for info in results.datasets:
         present = set(
             results.table.loc[(results.table["dataset"] == info.name) & (results.table["ood_class"] == ""), "metric"]
         )
-        if metrics is not None:
-            wanted = list(metrics)
-        elif info.role in (Role.OOD, Role.POOL):
-            wanted = [MEAN + fpr, f"{MEAN}auroc"] if info.class_names else [fpr, "auroc"]
-        elif info.role is Role.UNIT_TEST:
-            wanted = ["unit_test_failures"]
-        elif info.role is Role.SHIFT:
-            wanted = der[:1]
-        else:
-            wanted = ["id_auroc"] if info.role is Role.ID else []
+        own = results.settings.der_names[:1] if info.role is Role.SHIFT else headline_metrics(info, results.settings)
+        wanted = own if metrics is None else metrics
         chosen += [(info.name, metric) for metric in wanted if metric in present]
     for metric in metrics or ():
         if metric not in {name for _, name in chosen}:

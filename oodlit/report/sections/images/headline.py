@@ -5,14 +5,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oodlit.report.detector_choice import answers, coinciding
-from oodlit.report.headline import Cell, Column, Lookup, scored_images, two_digits
+from oodlit.report.headline import Cell, Column, scored_images, two_digits
 from oodlit.report.section import Section, Shown
-from oodlit.results import DatasetInfo, Results
+from oodlit.results import DatasetInfo
 from oodlit.results.names import MODEL
 from oodlit.roles import Role
 
 COST = "\n"
 """Replaces the name of a data set in columns of cost; names of data sets have no line break."""
+GROUPS = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}
 ROOM = 1250
 """Width of the table in pixels in a window of 1400 pixels."""
 
@@ -21,7 +22,7 @@ def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section."""
     for column in shown.columns:
         _mark(shown, column)
-    content = _headline(shown.results, shown.lookup, [*shown.columns, *_costs(shown)], shown.detectors)
+    content = _headline(shown, [*shown.columns, *_costs(shown)])
     content |= {"sorted_by": _sorted_by(shown.columns), "is_roomy": _width(content["columns"], shown.detectors) <= ROOM}
     content = {"table": content, "answers": answers(shown), "coinciding": coinciding(shown)}
     yield Section("headline", "Which detector separates ID and OOD images?", "detectors", "headline.html", content)
@@ -74,7 +75,8 @@ def _width(columns: Sequence[Column], detectors: Sequence[str]) -> float:
     return 20 + 8 * max(map(len, detectors), default=0) + sum(34 + max(pair) for pair in zip(cells, heads, strict=True))
 
 
-def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
+def _headline(shown: Shown, columns: Sequence[Column]) -> dict[str, Any]:
+    results = shown.results
     position = {name: index for index, name in enumerate(results.detectors)}
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
@@ -84,21 +86,20 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
             sets.append({"name": "cost", "detail": "in addition to the network", "columns": len(columns) - before})
             continue
         info, n = results.dataset(name), scored_images(results, name)
-        kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
-            info.role, ""
-        )
-        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images" + (
-            f", {len(info.class_names)} {kind}" if kind and info.class_names else ""
-        )
-        detail += _right_and_wrong(lookup, info)
+        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images"
+        if info.role in GROUPS and info.class_names:
+            detail += f", {len(info.class_names)} {GROUPS[info.role]}"
+        detail += _right_and_wrong(shown, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
-    rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
+    rows = [
+        {"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in shown.detectors
+    ]
     return {"sets": sets, "columns": columns, "rows": rows}
 
 
-def _right_and_wrong(lookup: Lookup, info: DatasetInfo) -> str:
+def _right_and_wrong(shown: Shown, info: DatasetInfo) -> str:
     """Numbers of correct and wrong predictions; the smaller one limits the precision of the ID-AUROC."""
-    row = lookup(MODEL, info.name, "accuracy")
+    row = shown.rows.get((MODEL, info.name, "accuracy"))
     if info.role is not Role.ID or row is None or math.isnan(row.value):
         return ""
     right = round(row.value * row.n_id)

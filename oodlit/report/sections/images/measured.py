@@ -22,7 +22,7 @@ def _data(shown: Shown) -> dict[str, Any]:
     skipped = Counter(image.key.partition("/")[0] for image in run.skipped)
     rows = []
     for info in shown.results.datasets:
-        accuracy = shown.lookup(MODEL, info.name, "accuracy")
+        accuracy = shown.rows.get((MODEL, info.name, "accuracy"))
         text = "" if accuracy is None else f"{percent_text(accuracy.value)} {interval_text(accuracy)}"
         counts = (run.counts.get(info.name, 0), len(info.class_names) or "")
         rows.append((info.name, str(info.role), counts, (text, skipped.get(info.name, ""))))

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from oodlit.report.headline import Cell, counts_text, interval_text
+from oodlit.report.headline import Cell, Place, counts_text, interval_text, of_sets
 from oodlit.report.section import Section, tall
-from oodlit.report.several import Place, Several, of_sets
+from oodlit.report.several import Several
 from oodlit.results import RunColumn
 from oodlit.results.comparing.several_runs import mean_ranks_of
 
