@@ -33,6 +33,7 @@ NEEDED = (
     "oodlit/results/published/ninco_classes.csv.gz",
     "oodlit/results/published/ninco_first_release.csv",
     "oodlit/results/published/ninco_first_release_classes.csv.gz",
+    "oodlit/results/published/ninco_weights.csv",
     "oodlit/results/published/openood_imagenet1k.csv",
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",

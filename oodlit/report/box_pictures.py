@@ -19,12 +19,7 @@ __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 SIDE = 320
 """Longest side of a stored picture, in pixels; smaller images keep their size."""
 
-COLOURS = {
-    "found": (46, 160, 67),
-    "missed": (150, 150, 150),
-    "taken": (217, 72, 15),
-    "false": (36, 89, 168),
-}
+COLOURS = {"found": (46, 160, 67), "missed": (150, 150, 150), "taken": (217, 72, 15), "false": (36, 89, 168)}
 """Colors of found objects, objects without a hit, objects taken for a known class, and unknown boxes without object."""
 
 
@@ -143,11 +138,7 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     rows = results.images[["key", "width", "height"]].itertuples(index=False, name=None)
     sizes = {key: (int(width), int(height)) for key, width, height in rows}
     urls = {}
-    marks = {
-        name: marks_of(results, detector, name)
-        for name in results.splits
-        if any(k.startswith(f"{name}/") for k in stored)
-    }
+    marks = {name: marks_of(results, detector, name) for name in {key.partition("/")[0] for key in stored}}
     for key, url in stored.items():
         picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
         times = SIDE // max(picture.size)

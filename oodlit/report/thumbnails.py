@@ -12,8 +12,8 @@ from PIL import Image
 
 from oodlit.base.atomic import write_bytes
 from oodlit.errors import DataError
-from oodlit.report.severity_pools import hardest_classes
 from oodlit.results import Results
+from oodlit.results.views.pools import hardest_classes
 from oodlit.roles import Role
 
 SIDE = 128
