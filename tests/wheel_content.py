@@ -13,6 +13,7 @@ NEEDED = (
     "oodlit/datamodules/sets/imagenet21k/is_a.txt.gz",
     "oodlit/datamodules/sets/imagenet21k/same_or_part.txt",
     "oodlit/datamodules/sets/ninco_classes.csv",
+    "oodlit/datamodules/sets/published.json",
     "oodlit/report/html/bars.svg",
     "oodlit/report/html/headline.html",
     "oodlit/report/html/histogram.svg",
