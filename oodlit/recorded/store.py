@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
+from oodlit.base.inside import file_inside
 from oodlit.base.json_files import as_type, read_json, to_plain
 from oodlit.datamodules.stream import locate_range
 from oodlit.errors import DataError, InvalidArgumentError
@@ -197,7 +198,7 @@ class StoredRows(RowSource):
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
-            self._open[file] = safe_open(self.folder / file, framework="pt")
+            self._open[file] = safe_open(file_inside(self.folder, file), framework="pt")
         return self._open[file]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -233,10 +234,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
+    file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none
         return manifest, None
     try:
-        head = load_file(folder / HEAD)
+        head = load_file(file_inside(folder, HEAD))
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error

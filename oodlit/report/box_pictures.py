@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results import ObjectResults
 from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store
@@ -140,7 +140,9 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     urls = {}
     marks = {name: marks_of(results, detector, name) for name in {key.partition("/")[0] for key in stored}}
     for key, url in stored.items():
-        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])), formats=["PNG", "JPEG"])
+        if max(picture.size) > SIDE:  # before any pixel is decoded
+            raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels a side, got {picture.size}")
         times = SIDE // max(picture.size)
         if times > 1:  # room for lines and labels
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
