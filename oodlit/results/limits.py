@@ -13,6 +13,7 @@ import pandas as pd
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.fractions import exact_number
+from oodlit.base.yaml_files import load_yaml
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
@@ -199,7 +200,7 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
         InvalidArgumentError: The file is not readable or has another content.
     """
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = load_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(f"limits {file}: not readable: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:

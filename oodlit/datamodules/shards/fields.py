@@ -1,9 +1,9 @@
 """Read samples from shards: image, label and group, or the reason why a sample cannot be used."""
 
-import json
 import re
 from typing import Any, BinaryIO
 
+from oodlit.base.json_files import loads
 from oodlit.datamodules.shards.members import (
     LABEL_FIELD,
     MAX_INDEX,
@@ -63,7 +63,7 @@ def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
     if META_FIELD not in raw.fields:
         return {}
     try:
-        meta = json.loads(_bytes(file, raw.fields[META_FIELD], where))
+        meta = loads(_bytes(file, raw.fields[META_FIELD], where))
     except (ValueError, RecursionError) as error:
         raise _SampleError(f"field .json is not JSON: {error}") from error
     return meta if isinstance(meta, dict) else {}
