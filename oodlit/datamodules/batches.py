@@ -1,6 +1,5 @@
 """Collate samples into batches, in a worker process or in the main process."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
-from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device
+from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device, worker_empty
 from oodlit.datamodules.device.waiting import ExactReading, Waiting
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
@@ -223,8 +222,7 @@ class StreamBatches(IterableDataset[Any]):
         if self.transform is None:
             raise InvalidArgumentError(
                 f"stream {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
-                f" data,"
-                " or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
+                " data, or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
@@ -323,8 +321,4 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
 def _space(rows: int, like: Tensor) -> Tensor:
     """Uninitialized memory for a batch; shared memory in a worker."""
     shape = (rows, *like.shape)
-    if get_worker_info() is None or like.device.type != "cpu":
-        return like.new_empty(shape)
-    size = math.prod(shape) * like.element_size()
-    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
-    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)
+    return worker_empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)

@@ -4,6 +4,8 @@ import hashlib
 import unicodedata
 from urllib.parse import quote, unquote_to_bytes
 
+import numpy as np
+
 from oodlit.errors import InvalidArgumentError
 
 _ODD = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, Unicode's own line breaks
@@ -57,6 +59,17 @@ def unescape_key(key: str) -> str:
 def key_digest(key: str) -> int:
     """A 64-bit hash of a key, to find repeated keys among millions without keeping them all."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def repeated_digests(digests: np.ndarray) -> set[int]:
+    """The values that occur more than once.
+
+    Example:
+        >>> repeated_digests(np.array([3, 1, 3], np.uint64))
+        {3}
+    """
+    values, counts = np.unique(digests, return_counts=True)
+    return set(values[counts > 1].tolist())
 
 
 def printable(name: str) -> str:

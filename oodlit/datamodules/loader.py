@@ -13,7 +13,7 @@ from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform,
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
 from oodlit.datamodules.failures import Failure
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -176,8 +176,7 @@ class StreamLoader:
             raise explained(error, self.stream.name) from error
 
     def _check_unique(self, digests: np.ndarray) -> None:
-        values, counts = np.unique(digests, return_counts=True)
-        if (repeated := set(values[counts > 1].tolist())) == set():
+        if not (repeated := repeated_digests(digests)):
             return
         name = self.stream.name
         for sample in self.stream.source.read(0, len(self.stream)):

@@ -1,4 +1,4 @@
-"""Whether recorded logits are logits, and those that a head gives for the recorded features, over all rows."""
+"""Compare recorded logits with those of the head, over all rows of all sets."""
 
 from collections.abc import Iterable
 
@@ -11,22 +11,22 @@ from oodlit.network import Head
 from oodlit.recorded.rows import MemoryRows, Rows
 
 HALF, SINGLE = 2e-2, 1e-3
-"""Largest difference, as a share of the largest logit: by the rounding of half precision, and of float32 (TF32)."""
+"""Largest accepted difference as a fraction of the largest logit: for half precision, and for float32 with TF32."""
 _AT_ONCE = 8192
 _SUM = 1e-3
-"""Softmax values in float32 sum to one within this, whatever the number of classes; in half precision within HALF."""
+"""Tolerance of sums of softmax values in float32; in half precision it is HALF."""
 
 
 def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
-    """How recorded logits differ from those of the head; empty if by the rounding of their precision at most.
+    """Describe how recorded logits differ from those of the head; empty if only by rounding.
 
     Example:
         >>> head = Head(torch.eye(2))
         >>> features = torch.tensor([[1.0001, 2.0001]])
         >>> disagreement(head, features, features)
         ''
-        >>> "differ by up to 0.01" in disagreement(head, features, features * 1.005)
-        True
+        >>> disagreement(head, features, features * 1.005)  # doctest: +ELLIPSIS
+        'the recorded logits differ from those that the head computes from the recorded features (by up to 0.01 ...'
     """
     scale, off = float(logits.abs().max()) if logits.numel() else 0.0, 0.0
     tolerance = HALF if _is_half(logits) or _is_half(features) else SINGLE
@@ -37,28 +37,27 @@ def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
     if off <= tolerance * scale:
         return ""
     return (
-        f"the recorded logits are not those that the head gives for the recorded features (they differ by up to"
-        f" {off:.3g} where the largest is {scale:.3g})"
+        f"the recorded logits differ from those that the head computes from the recorded features (by up to {off:.3g}"
+        f" where the largest is {scale:.3g})"
     )
 
 
 def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
-    """Check the rows of all sets of one run; returns why the head cannot be used, "" if it can.
+    """Check the rows of all sets; return why the head cannot be used, or "" if it can.
 
-    A head that fits no set is not used. One that fits some sets alone means that the others are not from this network,
-    or that their rows are in another order.
+    A head that matches no set is not used. If it matches only some sets, the others come from another network, or their
+    rows are in another order.
 
     Raises:
-        InvalidArgumentError: Rows of one set sum to one and those of another do not, or the head fits a part of the
+        InvalidArgumentError: Rows of some sets sum to one and those of others do not, or the head matches only some
             sets; names the sets.
     """
     held = {s.name: s.source.all for s in streams if isinstance(s.source, MemoryRows) and len(s.source)}
     shares = [name for name, rows in held.items() if _are_shares(rows)]
     if shares and len(shares) < len(held):
         raise InvalidArgumentError(
-            f"{_names(shares)}: every row of the logits sums to one and has no negative value, in"
-            f" {_names(name for name in held if name not in shares)} they do not; are these softmax values? All sets"
-            " need the logits before the softmax"
+            f"{_names(shares)}: every row of the logits sums to one and has no negative value, unlike those of"
+            f" {_names(name for name in held if name not in shares)}; pass the logits before the softmax for all sets"
         )
     if head is None:
         return ""
@@ -73,8 +72,8 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     name, text = next(iter(bad.items()))
     if len(bad) < len(problems):
         raise InvalidArgumentError(
-            f"{_names(bad)}: {text}, and in {_names(n for n in problems if n not in bad)} they are; features and"
-            " logits of a set must be rows of the same images, in the same order, from the network of the head"
+            f"{_names(bad)}: {text}, unlike those of {_names(n for n in problems if n not in bad)}; features and logits"
+            " must be rows of the same images, in the same order, from the network of the head"
         )
     return f"{text}, in all sets" if len(bad) > 1 else f"{text}, in {name!r}"
 
@@ -91,7 +90,7 @@ def _are_shares(rows: Rows) -> bool:
 
 
 def _is_half(values: Tensor) -> bool:
-    """Whether values were rounded to half precision, also where they have been stored as float32 since."""
+    """Whether values were rounded to half precision, even if they are stored as float32."""
     if values.dtype.itemsize < 4:
         return True
     parts = [values[start : start + _AT_ONCE] for start in range(0, len(values), _AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Recorded outputs as users have them: `.npz`, `.safetensors`, Parquet, and folders of `.npy` files."""
+"""Read arrays from `.npz`, `.safetensors` and Parquet files, and from folders of `.npy` files."""
 
 import warnings
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ Arrays = Mapping[str, Any]
 
 
 def read_arrays(path: str | Path) -> Arrays:
-    """The arrays of a file, or of the `.npy` files of a folder, by name; nothing is unpickled.
+    """Read the arrays of a file, or of the `.npy` files of a folder, by name. Nothing is unpickled.
 
-    Columns of Parquet files that hold lists of one length become two-dimensional. `.npy` files are memory-mapped.
+    Columns of Parquet files that contain lists of one length become two-dimensional. `.npy` files are memory-mapped.
 
     Raises:
-        InvalidArgumentError: There is no such file, or its kind is not known.
+        InvalidArgumentError: The file does not exist, or its format is unknown.
         DataError: The file cannot be read.
 
     Example:
@@ -37,14 +37,14 @@ def read_arrays(path: str | Path) -> Arrays:
     file = Path(path).expanduser()
     kind = "folder" if file.is_dir() else file.suffix.lower()
     if not file.exists():
-        raise InvalidArgumentError(f"{file} does not exist; a file of recorded outputs is needed")
+        raise InvalidArgumentError(f"{file} does not exist; expected a file of recorded outputs")
     if kind not in READERS:
-        raise InvalidArgumentError(f"{file}: {kind or 'no suffix'}; known are {', '.join(sorted(READERS))}")
+        raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
     try:
         return READERS[kind](file)
     except (OSError, ValueError, EOFError, pa.ArrowException, SafetensorError) as error:
-        pickled = "; arrays of objects are not read, save plain numbers or text" if "pickle" in str(error) else ""
-        raise DataError(f"{file}: not readable as recorded outputs ({error}){pickled}") from error
+        pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
+        raise DataError(f"{file}: cannot read recorded outputs ({error}){pickled}") from error
 
 
 def _npz(file: Path) -> Arrays:
@@ -54,14 +54,14 @@ def _npz(file: Path) -> Arrays:
 
 def _npy(file: Path) -> Arrays:
     raise InvalidArgumentError(
-        f"{file}: one .npy file holds one array; give its folder with features.npy, logits.npy, labels.npy, or a .npz"
+        f"{file}: a .npy file contains one array; pass its folder with features.npy, logits.npy, labels.npy, or a .npz"
     )
 
 
 def _folder(folder: Path) -> Arrays:
     found = sorted(folder.glob("*.npy"))
     if not found:
-        raise InvalidArgumentError(f"{folder}: no .npy file in it; features.npy or logits.npy is needed")
+        raise InvalidArgumentError(f"{folder}: expected features.npy or logits.npy, found no .npy file")
     return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in found}
 
 
@@ -71,7 +71,7 @@ def _parquet(file: Path) -> Arrays:
 
 
 def _column(values: Any, name: str) -> Any:
-    if isinstance(values, pa.ChunkedArray):  # several files or none
+    if isinstance(values, pa.ChunkedArray):  # several chunks or none
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     if values.null_count:
         raise ValueError(f"column {name!r} has {values.null_count} empty values")
@@ -86,30 +86,26 @@ def _column(values: Any, name: str) -> Any:
     return flat.reshape(len(values), -1)
 
 
-def _safetensors(file: Path) -> Arrays:
-    return dict(load_file(file))
-
-
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _npz,
     ".npy": _npy,
     "folder": _folder,
     ".parquet": _parquet,
-    ".safetensors": _safetensors,
+    ".safetensors": load_file,
 }
 
 
 def as_tensor(values: Any, name: str = "array") -> torch.Tensor:
-    """An array or tensor as a tensor on the CPU, without copying where torch can hold it as it is.
+    """Convert an array or tensor to a tensor on the CPU, without a copy if possible.
 
-    Other byte orders, negative strides and floating point above 64 bits are copied. Read-only memory maps are not.
+    Other byte orders, negative strides and floating point above 64 bits are copied; read-only memory maps are not.
 
     Args:
         values: Array, tensor or nested lists of numbers.
-        name: What messages call it.
+        name: Name of the array in messages.
 
     Raises:
-        InvalidArgumentError: It holds no numbers, or some of them are masked.
+        InvalidArgumentError: The values are not numbers, or some are masked.
 
     Example:
         >>> as_tensor(np.arange(3, dtype=">i4")[::-1]).tolist()
@@ -119,7 +115,7 @@ def as_tensor(values: Any, name: str = "array") -> torch.Tensor:
         return values.detach().cpu()
     array = as_array(values, name)
     if array.dtype.kind not in "fiub":
-        raise InvalidArgumentError(f"{name}: an array of {array.dtype}; numbers are needed")
+        raise InvalidArgumentError(f"{name}: expected an array of numbers, got dtype {array.dtype}")
     if array.dtype.kind == "f" and array.dtype.itemsize > 8:
         array = array.astype(np.float64)
     array = array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -131,7 +127,7 @@ def as_tensor(values: Any, name: str = "array") -> torch.Tensor:
 
 
 def as_array(values: Any, name: str) -> np.ndarray:
-    """Values as an array, none of which is masked.
+    """Convert values to an array and refuse masked ones.
 
     Raises:
         InvalidArgumentError: Some are masked, or nested lists have different lengths.
@@ -139,9 +135,9 @@ def as_array(values: Any, name: str) -> np.ndarray:
     if isinstance(values, np.ma.MaskedArray) and np.ma.getmaskarray(values).any():
         number = int(np.ma.getmaskarray(values).sum())
         raise InvalidArgumentError(
-            f"{name}: {number} of {values.size} values are masked; leave such images out, or fill the values in"
+            f"{name}: {number} of {values.size} values are masked; remove these images, or fill in the values"
         )
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidArgumentError(f"{name}: not an array ({error})") from error
+        raise InvalidArgumentError(f"{name}: expected an array ({error})") from error

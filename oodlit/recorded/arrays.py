@@ -1,4 +1,4 @@
-"""From arrays by name, or a file of them, to the stream of one set."""
+"""Make the stream of one set from arrays by name, or from a file of them."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -18,25 +18,25 @@ from oodlit.recorded.rows import MemoryRows, Rows
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
-"""What a set can consist of; one of the first two is needed."""
+"""Fields of a set; one of the first two must be given."""
 
 Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
-"""What is taken as the outputs of one set."""
+"""Accepted as the outputs of one set."""
 GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | str | Path
-"""What is taken as a head: weight and bias, in one of these forms."""
+"""Accepted as a head: weight and bias, in one of these forms."""
 
 
 def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = ()) -> Stream:
-    """The stream of one set.
+    """Make the stream of one set.
 
     Args:
         name: Name of the set.
-        role: What it is for.
+        role: Role of the set.
         given: Arrays by the names of `FIELDS`, a file or folder of them, or `Outputs`. Groups may be names.
         class_names: Names of the labels, for sets of known classes.
 
     Raises:
-        InvalidArgumentError: The arrays do not fit each other; names the set.
+        InvalidArgumentError: The arrays do not match each other; names the set.
         DataError: A file cannot be read.
     """
     try:
@@ -50,10 +50,10 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
 
 
 def head_of(given: GivenHead) -> Head:
-    """The head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
+    """Make a head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
 
     Raises:
-        InvalidArgumentError: There is no weight, or the shapes do not fit.
+        InvalidArgumentError: The weight is missing, or the shapes do not match.
 
     Example:
         >>> head_of((np.eye(2), np.zeros(2))).num_classes
@@ -67,11 +67,13 @@ def head_of(given: GivenHead) -> Head:
         given = read_arrays(given)
     if isinstance(given, Mapping):
         if "weight" not in given:
-            raise InvalidArgumentError(f"head: 'weight' is needed, and 'bias' is possible; there is {sorted(given)}")
+            raise InvalidArgumentError(f"head: expected 'weight' and optionally 'bias', got {sorted(given)}")
         given = [given["weight"], given.get("bias")]
     parts = list(given)
     if len(parts) != 2:
-        raise InvalidArgumentError(f"head: {len(parts)} parts; a pair (weight, bias) is needed, bias may be None")
+        raise InvalidArgumentError(
+            f"head: expected a pair (weight, bias), where bias may be None; got {len(parts)} parts"
+        )
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
         raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
@@ -86,18 +88,20 @@ def _arrays(given: Given) -> Arrays:
     if isinstance(given, str | Path):
         return read_arrays(given)
     raise InvalidArgumentError(
-        f"a {type(given).__name__}; a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file is needed"
+        f"expected a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file; got {type(given).__name__}"
     )
 
 
 def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     """The rows, and the names of their groups."""
-    for name in arrays.keys() - set(FIELDS):  # others, such as paths, may stand beside them
+    for name in arrays.keys() - set(FIELDS):  # other arrays, such as paths, are ignored
         if near := difflib.get_close_matches(str(name).lower(), FIELDS, n=1, cutoff=0.7):
-            raise InvalidArgumentError(f"there is {name!r}; is {near[0]!r} meant? Known are {', '.join(FIELDS)}")
+            raise InvalidArgumentError(
+                f"unknown array {name!r}; did you mean {near[0]!r}? Expected some of {', '.join(FIELDS)}"
+            )
     values = {name: as_tensor(arrays[name], name) for name in FIELDS[:2] if name in arrays}
     if not values:
-        raise InvalidArgumentError(f"neither logits nor features are there, only {sorted(map(str, arrays))}")
+        raise InvalidArgumentError(f"expected logits or features, got only {sorted(map(str, arrays))}")
     count = len(next(iter(values.values())))
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)
@@ -110,7 +114,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Groups as numbers, and their names: given, or those that stand in place of numbers."""
+    """Groups as numbers, and their names: given, or collected from groups that are names."""
     given, names = arrays.get("groups"), ()
     if (of_classes := arrays.get("class_names")) is not None:
         names = tuple(str(name) for name in _texts("class_names", as_array(of_classes, "class_names")))
@@ -119,13 +123,13 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     values = as_array(given, "groups")
     if values.dtype.kind not in "USO":
         if values.dtype.kind == "f":
-            _texts("groups", values)  # of missing ones
+            _texts("groups", values)  # refuses missing ones
         return _integers("groups", given, count), names
     texts = _texts("groups", values)
     if all(isinstance(value, int | np.integer) and not isinstance(value, bool) for value in texts):
         return _integers("groups", np.asarray(texts, dtype=np.int64), count), names
     if other := next((value for value in texts if not isinstance(value, str)), None):
-        raise InvalidArgumentError(f"groups: {other!r} is neither a name nor a number; text or integers are needed")
+        raise InvalidArgumentError(f"groups: expected text or integers, got {other!r}")
     known = names or tuple(sorted(set(map(str, texts))))
     index = {name: number for number, name in enumerate(known)}
     if unknown := sorted(set(map(str, texts)) - index.keys()):
@@ -134,18 +138,18 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def _texts(name: str, values: np.ndarray) -> list[Any]:
-    """Values with bytes as text, none of which is missing.
+    """Convert bytes to text and refuse missing values.
 
     Raises:
         InvalidArgumentError: A value is None, NaN or NA.
     """
     if values.ndim != 1:
-        raise InvalidArgumentError(f"{name} have shape {values.shape}; (images,) is needed")
+        raise InvalidArgumentError(f"{name}: expected shape (images,), got {values.shape}")
     missing = np.flatnonzero(pd.isna(values))
     if len(missing):
         raise InvalidArgumentError(
-            f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; leave"
-            " such images out, or name them"
+            f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; remove"
+            " these images, or name them"
         )
     return [value.decode() if isinstance(value, bytes) else value for value in values]
 
@@ -156,7 +160,8 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given, name)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"{name} have shape {tuple(values.shape)} and dtype {values.dtype}; integers of shape (images,) are needed"
+            f"expected {name} to be integers of shape (images,),"
+            f" got shape {tuple(values.shape)} and dtype {values.dtype}"
         )
     return values.long()
 

@@ -1,4 +1,4 @@
-"""Read a cache of features as module and data of a run, in place of the network and the images."""
+"""Read a feature cache as module and data of a run, in place of the network and the images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

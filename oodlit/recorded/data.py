@@ -1,4 +1,4 @@
-"""The data of a run whose backbone has been applied already."""
+"""The data of a run that reads recorded outputs instead of images."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class RecordedData(OODDataModule):
 
     Args:
         streams: Streams whose sources are `RowSource`s.
-        pictures: Where the images of these keys can be had, for the page; None (default) = nowhere.
+        pictures: Source of the images of these keys, for the page; None (default) = no source.
         others: As for `OODDataModule`.
 
     Raises:
@@ -43,7 +43,7 @@ class RecordedData(OODDataModule):
         for name, shape in shapes.items():
             if shape != shapes[like]:
                 raise InvalidArgumentError(
-                    f"{name!r} has {shape[0]} features and {shape[1]} logits an image, {like!r} has {shapes[like][0]}"
+                    f"{name!r} has {shape[0]} features and {shape[1]} logits per image, {like!r} has {shapes[like][0]}"
                     f" and {shapes[like][1]}; all sets must come from one backbone (0 = not recorded)"
                 )
         self.width, self.num_classes = shapes[like]
@@ -56,7 +56,7 @@ class RecordedData(OODDataModule):
         return RowLoader(stream, batch_size=size, rank=rank, world_size=world_size, start=start, on_request=plan.asked)
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
-        """Images by key, where the images themselves are at hand; else none."""
+        """Read images by key; empty without a source of images."""
         return {} if self.pictures is None else self.pictures.read_images(keys)
 
 
@@ -74,7 +74,7 @@ class RowBatches(StreamBatches):
                 raise DataError(f"stream {self.stream.name!r}: {len(rows)} rows for positions {start}..{stop - 1}")
             batch = Batch(
                 image=rows.joined,
-                label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as StreamBatches gives them
+                label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as StreamBatches returns them
                 group=rows.groups.numpy(),  # type: ignore[typeddict-item]
                 key=[self.stream.full_key(key) for key in rows.keys],
                 skipped=[],
@@ -84,7 +84,7 @@ class RowBatches(StreamBatches):
             yield batch
 
     def _check(self, batch: Batch) -> None:
-        """Refuse labels and groups that the stream cannot have; what is recorded has no bad samples to skip."""
+        """Reject labels and groups that the stream cannot have; recorded outputs have no bad samples to skip."""
         by_label = self.stream.role in NAMES_OF_LABELS
         names = len(self.stream.class_names)
         index = batch["label"] if by_label else batch["group"]
@@ -93,17 +93,17 @@ class RowBatches(StreamBatches):
         if bad.any():
             place = int(bad.argmax())
             what = "label" if by_label else "group"
-            allowed = f"{least}..{names - 1}" if names else f"at least {least}"
-            raise DataError(f"{batch['key'][place]!r}: {what} {int(index[place])}; {allowed} is needed in this set")
+            allowed = f"in {least}..{names - 1}" if names else f"at least {least}"
+            raise DataError(f"{batch['key'][place]!r}: expected {what} {allowed} in this set, got {int(index[place])}")
 
 
 class RowLoader(StreamLoader):
-    """Batches of slices of rows, in this process's share."""
+    """Batches of slices of rows, for this process's part of the stream."""
 
     batches_class = RowBatches
 
     def __iter__(self) -> Iterator[Batch]:
-        """Read the share of this process once; with the first row of all comes what was skipped in the recording."""
+        """Read the part of this process once. The stream's first batch lists the skipped images."""
         share = reader_range(len(self.stream), self.rank, self.world_size)
         is_first = share.start == 0 and len(share) > 0 and self._batches.start == 0
         skipped = list(getattr(self.stream.source, "skipped", ())) if is_first else []
@@ -115,5 +115,5 @@ class RowLoader(StreamLoader):
 def _shape(stream: Stream) -> tuple[int, int]:
     source = stream.source
     if not isinstance(source, RowSource):
-        raise InvalidArgumentError(f"stream {stream.name!r}: {type(source).__name__} holds no recorded outputs")
+        raise InvalidArgumentError(f"stream {stream.name!r}: {type(source).__name__} contains no recorded outputs")
     return source.width, source.num_classes

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.base.yaml_files import load_yaml
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.from_arrays import recorded_parts
@@ -17,7 +18,7 @@ KEYS = (*SETS, *NAMED_SETS, "head", "class_names", "name", "batch_size")
 
 
 def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
-    """Module and data from a file such as this; paths are relative to its folder.
+    """Read module and data from a file such as this; paths are relative to its folder.
 
         id: val.npz
         train: train.npz
@@ -28,17 +29,17 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
 
     Raises:
         DataError: The file, or one that it names, cannot be read.
-        UnknownNameError: A key is not known.
-        InvalidArgumentError: A value is no path, or arrays do not fit each other.
+        UnknownNameError: A key is unknown.
+        InvalidArgumentError: A value is not a path, or arrays do not match each other.
     """
     file = Path(path).expanduser()
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{file}: not readable as YAML ({reason})") from error
+        raise DataError(f"{file}: not valid YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
-        raise InvalidArgumentError(f"{file}: keys with files are needed, at least `id: FILE`; see docs/features.md")
+        raise InvalidArgumentError(f"{file}: expected keys with files, at least `id: FILE`; see docs/features.md")
     for key in content:
         if key not in KEYS:
             raise UnknownNameError.of(f"key in {file}:", str(key), KEYS)
@@ -56,5 +57,5 @@ def _resolved(key: str, value: Any, file: Path) -> Any:
 
 def _path(key: str, value: Any, file: Path) -> Path:
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{file}: {key} is {value!r}; the path of a file is needed")
+        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file, got {value!r}")
     return file.parent / Path(value).expanduser()

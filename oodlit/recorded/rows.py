@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,11 +17,11 @@ class Rows:
     """Outputs of some images; row i of every field belongs to the same image.
 
     Args:
-        logits: Shape (rows, classes), floating point; None where they were not recorded.
-        features: Shape (rows, features), floating point; None where they were not recorded.
+        logits: Shape (rows, classes), floating point; None if not recorded.
+        features: Shape (rows, features), floating point; None if not recorded.
         labels: Shape (rows,), int64; -1 = no label.
         groups: Shape (rows,), int64; -1 = no group.
-        keys: The identity of every image within its set.
+        keys: Key of every image within its set.
     """
 
     logits: Tensor | None
@@ -42,27 +41,16 @@ class Rows:
         return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], dim=1)
 
 
-@runtime_checkable
-class RowSource(Protocol):
-    """A source whose samples can also be had as rows, many at a time."""
+class RowSource(ABC):
+    """A source that can also return several samples together, as rows.
 
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
+    The image of a sample is its features and logits.
+    """
 
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-
-    def rows(self, start: int, stop: int) -> Rows:
-        """Rows start, ..., stop - 1."""
-
-
-class RowSamples(ABC):
-    """What every `RowSource` gives as a source of samples; the image of a sample is its features and logits."""
+    width: int
+    """Number of features; 0 = none were recorded."""
+    num_classes: int
+    """Number of logits; 0 = none were recorded."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -86,15 +74,15 @@ class RowSamples(ABC):
                 yield from samples_of(select(rows, slice(place, place + 1)))
 
 
-class MemoryRows(RowSamples):
+class MemoryRows(RowSource):
     """Rows held in memory, or memory-mapped arrays.
 
     Args:
         rows: All rows.
 
     Raises:
-        InvalidArgumentError: A field has another shape or number of rows, is no floating point, holds NaN or infinite
-            values, or a key occurs twice.
+        InvalidArgumentError: A field has the wrong shape, number of rows or dtype, or NaN or infinite values, or a key
+            occurs twice.
 
     Example:
         >>> none = torch.full((2,), -1)
@@ -105,7 +93,7 @@ class MemoryRows(RowSamples):
 
     def __init__(self, rows: Rows) -> None:
         if rows.logits is None and rows.features is None:
-            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; one is needed")
+            raise InvalidArgumentError("recorded outputs: expected logits or features, got neither")
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
@@ -115,16 +103,7 @@ class MemoryRows(RowSamples):
                 f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
             )
         self.all = rows
-
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
-        return 0 if self.all.features is None else self.all.features.shape[1]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-        return 0 if self.all.logits is None else self.all.logits.shape[1]
+        self.width, self.num_classes = (0 if part is None else part.shape[1] for part in (rows.features, rows.logits))
 
     def __len__(self) -> int:
         """Number of images."""
@@ -141,6 +120,16 @@ def select(rows: Rows, part: slice) -> Rows:
     return Rows(logits, features, rows.labels[part], rows.groups[part], rows.keys[part])
 
 
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """Rows of all parts, at least one, in order."""
+    logits, features = (
+        None if getattr(parts[0], name) is None else torch.cat([getattr(part, name) for part in parts])
+        for name in ("logits", "features")
+    )
+    labels, groups = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "groups"))
+    return Rows(logits, features, labels, groups, [key for part in parts for key in part.keys])
+
+
 def samples_of(rows: Rows) -> Iterator[Sample]:
     """Rows one by one, as the samples of a source."""
     for key, values, label, group in zip(
@@ -155,15 +144,15 @@ _AT_ONCE = 8192
 def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
     if values.ndim != 2 or not values.shape[1]:
         raise InvalidArgumentError(
-            f"recorded {name} have shape {tuple(values.shape)}; (images, {name}) is needed, one vector per image"
+            f"expected recorded {name} of shape (images, {name}), one vector per image; got {tuple(values.shape)}"
         )
     if not values.is_floating_point():
-        raise InvalidArgumentError(f"recorded {name} have dtype {values.dtype}; floating point is needed")
+        raise InvalidArgumentError(f"expected recorded {name} in floating point, got {values.dtype}")
     for start in range(0, len(values), _AT_ONCE):
         part = values[start : start + _AT_ONCE]
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out,"
-                " or look at what the backbone made of them"
+                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave out such images,"
+                " or check the backbone"
             )

@@ -1,12 +1,11 @@
-"""Recorded outputs on disk: parts in safetensors, which are memory-mapped, and a manifest in JSON.
+"""Recorded outputs on disk: memory-mapped parts in safetensors, and a manifest in JSON.
 
-A folder holds `cache.json`, `head.safetensors` where the network has a linear head, and one file for some tens of
+A folder contains `cache.json`, `head.safetensors` if the network has a linear head, and one file for some tens of
 megabytes of rows: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as
 UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`, int64).
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -20,11 +19,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
+from oodlit.base.inside import file_inside
 from oodlit.base.json_files import as_type, read_json, to_plain
+from oodlit.datamodules.stream import locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.manifest import FORMAT, Manifest
-from oodlit.recorded.rows import Rows, RowSamples
+from oodlit.recorded.rows import Rows, RowSource, concatenate
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
@@ -35,12 +36,12 @@ PART_BYTES = 64_000_000
 
 @dataclass
 class PartWriter:
-    """Writes the rows of one stream that one process sees, in parts.
+    """Writes one process's rows of one stream, in parts.
 
     Args:
-        folder: Where to; made if need be.
-        prefix: Begins the name of every file.
-        dtype: Of features and logits.
+        folder: Folder of the parts; created if missing.
+        prefix: Start of every file name.
+        dtype: Dtype of features and logits.
     """
 
     folder: Path
@@ -49,7 +50,7 @@ class PartWriter:
     parts: list[tuple[str, int]] = field(default_factory=list)
     """Files and their rows."""
     loss: dict[str, float] = field(default_factory=dict)
-    """Largest difference between what came and what is kept, by field; in its own units."""
+    """Largest rounding error by field, in the units of the field."""
     _waiting: list[Rows] = field(default_factory=list)
     _bytes: int = 0
 
@@ -66,25 +67,26 @@ class PartWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is waiting fills a file."""
+        """Whether the rows in memory fill a file."""
         return self._bytes >= PART_BYTES
 
     def flush(self) -> None:
-        """Write what is waiting, and bring it to disk.
+        """Write the rows in memory to disk.
 
         Raises:
-            OSError: It cannot be written, as on a disk that is full; nothing of it is left.
+            OSError: The file cannot be written, as on a full disk; no partial file remains.
         """
         waiting = [rows for rows in self._waiting if len(rows)]
         self._waiting, self._bytes = [], 0
         if not waiting:
             return
+        rows = concatenate(waiting)
         tensors = {
-            name: torch.cat([getattr(rows, name) for rows in waiting]).contiguous()
+            name: values.contiguous()
             for name in ("logits", "features", "labels", "groups")
-            if getattr(waiting[0], name) is not None
+            if (values := getattr(rows, name)) is not None
         }
-        keys = [key.encode(errors="surrogatepass") for rows in waiting for key in rows.keys]
+        keys = [key.encode(errors="surrogatepass") for key in rows.keys]
         tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
         tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
         name = f"{self.prefix}-{len(self.parts):05d}.safetensors"
@@ -95,7 +97,7 @@ class PartWriter:
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             (self.folder / name).unlink(missing_ok=True)
-            raise OSError(f"{self.folder / name}: it cannot be written ({error})") from error
+            raise OSError(f"{self.folder / name}: cannot write ({error})") from error
         self.parts.append((name, len(keys)))
 
     def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
@@ -107,25 +109,25 @@ class PartWriter:
             if bool((kept.isinf() & ~values.cpu().isinf()).any()):
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
-                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which {self.dtype}"
-                    " cannot hold; keep bfloat16 or float32"
+                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, too large for"
+                    f" {self.dtype}; use bfloat16 or float32"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
 
 
-class StoredRows(RowSamples):
-    """The rows of one stream on disk; slices are read when they are asked for.
+class StoredRows(RowSource):
+    """The rows of one stream on disk; slices are read on request.
 
     Args:
-        folder: Where the parts lie.
+        folder: Folder of the parts.
         parts: Files and their rows.
-        skipped: Keys, with the stream's name in front, of images that could not be used when it was recorded, and why.
-        content: What tells these rows from those of other images.
-        whole_size: Number of images of the set that these are of; None = these and the skipped ones are all.
+        skipped: Keys of images that were unusable in the recording, starting with the stream's name, and the reasons.
+        content: Digest of the images behind these rows.
+        whole_size: Number of images of the whole set; None = these and the skipped ones.
 
     Raises:
-        DataError: A part is missing, damaged, or does not hold its rows.
+        DataError: A part is missing or damaged, or has another number of rows.
     """
 
     def __init__(
@@ -152,10 +154,10 @@ class StoredRows(RowSamples):
             part = self._part(file)
             sizes = {name: part.get_slice(name).get_shape() for name in part.keys()}  # noqa: SIM118 - no mapping
         except (OSError, SafetensorError) as error:
-            raise DataError(f"{self.folder / file}: missing or damaged ({error}); record anew") from error
+            raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows} or not {"labels", "groups", "keys", "key_ends"} <= sizes.keys():
-            raise DataError(f"{self.folder / file}: it holds {sizes}; {rows} rows are announced; record anew")
+            raise DataError(f"{self.folder / file}: expected {rows} rows, got {sizes}{AGAIN}")
         return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
 
     def __len__(self) -> int:
@@ -164,26 +166,12 @@ class StoredRows(RowSamples):
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start, ..., stop - 1."""
-        position, stop = max(start, 0), min(stop, len(self))
-        found = []
-        while position < stop:
-            index = bisect_right(self._ends, position)
-            file, rows = self.parts[index]
-            first = self._ends[index] - rows
-            last = min(stop, self._ends[index])
-            found.append(self._slice(file, position - first, last - first))
-            position = last
-        if len(found) == 1:
-            return found[0]
+        places = locate_range(self._ends, start, stop)
+        found = [self._slice(self.parts[index][0], place.start, place.stop) for index, place in places]
         if not found:
             none = torch.zeros(0, dtype=torch.int64)
             return Rows(torch.zeros(0, self.num_classes), torch.zeros(0, self.width), none, none, [])
-        logits, features = (
-            None if getattr(found[0], name) is None else torch.cat([getattr(part, name) for part in found])
-            for name in ("logits", "features")
-        )
-        labels, groups = (torch.cat([getattr(part, name) for part in found]) for name in ("labels", "groups"))
-        return Rows(logits, features, labels, groups, [key for part in found for key in part.keys])
+        return found[0] if len(found) == 1 else concatenate(found)
 
     def keys(self) -> Iterator[str]:
         """All keys; nothing else is read."""
@@ -210,7 +198,7 @@ class StoredRows(RowSamples):
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
-            self._open[file] = safe_open(self.folder / file, framework="pt")
+            self._open[file] = safe_open(file_inside(self.folder, file), framework="pt")
         return self._open[file]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -219,17 +207,17 @@ class StoredRows(RowSamples):
 
 
 def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
-    """Write the manifest, which makes the parts a cache, after everything else.
+    """Write the manifest. It makes the parts a cache, so it comes last.
 
     Args:
         folder: The cache.
-        manifest: What to write.
-        head: The linear head; None = there is none, or it was written before.
+        manifest: Its new content.
+        head: The linear head; None = there is none, or it has been written.
     """
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
-    # In ASCII: keys of images that were skipped may hold what no UTF-8 can.
+    # In ASCII: keys of skipped images may not be valid UTF-8.
     write_text(folder / MANIFEST, json.dumps(to_plain(manifest), indent=1, allow_nan=False))
 
 
@@ -246,10 +234,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
+    file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none
         return manifest, None
     try:
-        head = load_file(folder / HEAD)
+        head = load_file(file_inside(folder, HEAD))
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error

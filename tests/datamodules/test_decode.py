@@ -1,4 +1,4 @@
-"""Every colour mode has one reading; nothing broken gets through. FAULTS 'Datasets': colour modes and orientation."""
+"""Every colour mode has one reading; nothing broken gets through."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""ShardSource: own shards and those of others, whole or broken. The rows of FAULTS 'WebDataset' by name."""
+"""ShardSource: own shards and those of others, whole or broken."""
 
 import json
 import pickle

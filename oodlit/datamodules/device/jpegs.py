@@ -1,6 +1,7 @@
 """Select JPEG files that a device can decode, send them in one tensor, and decode them."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -87,6 +88,15 @@ def _has_end(data: bytes, place: int) -> bool:
     return False
 
 
+def worker_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialized tensor on the CPU; in a worker process, in shared memory."""
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=dtype)
+    size = math.prod(shape) * dtype.itemsize
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
+    return torch.empty(0, dtype=dtype).set_(storage).view(shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Jpegs:
     """JPEG files in one tensor: in shared memory, separate tensors would each keep a file open.
@@ -106,11 +116,7 @@ class Jpegs:
         """Join files; in a worker, in shared memory."""
         ends = tuple(np.cumsum([len(file.data) for file in files], dtype=np.int64).tolist())
         total = ends[-1] if files else 0
-        if get_worker_info() is None:
-            data = torch.empty(total, dtype=torch.uint8)
-        else:
-            storage = torch.UntypedStorage._new_shared(total)  # type: ignore[no-untyped-call] # as PyTorch collates
-            data = torch.empty(0, dtype=torch.uint8).set_(storage)
+        data = worker_empty((total,), torch.uint8)
         joined = data.numpy()
         for file, end in zip(files, ends, strict=True):
             joined[end - len(file.data) : end] = np.frombuffer(file.data, dtype=np.uint8)

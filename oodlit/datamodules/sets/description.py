@@ -1,9 +1,13 @@
 """Descriptions of published data sets, and the selection of their files."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from pathlib import PurePosixPath
+from typing import Any
 
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.archives import is_hidden
@@ -79,6 +83,29 @@ class DatasetDescription:
     def facts(self) -> dict[str, str]:
         """License, source and citation for manifests."""
         return {"licence": self.licence, "source": self.source, "citation": self.citation}
+
+
+def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
+    """Description of a set whose facts are in `published.json`.
+
+    Args:
+        name: Name of the set.
+        place: Function from a path to label and group.
+        others: Fields that are not in the file.
+    """
+    facts = published_facts(name) | others
+    return DatasetDescription(name=name, place=place, **facts | {"role": Role(facts["role"])})
+
+
+def published_facts(name: str) -> dict[str, Any]:
+    """Facts about a set in `published.json`, by field of `DatasetDescription`."""
+    return _published()[name]
+
+
+@cache
+def _published() -> dict[str, dict[str, Any]]:
+    text = resources.files("oodlit.datamodules.sets").joinpath("published.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
 
 
 @dataclass(frozen=True)

@@ -1,18 +1,22 @@
 """The manifest of a folder of shards, `_info.json`: timm's layout with additional facts per split."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import starmap
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from oodlit.base.atomic import lock, write_text
+from oodlit.base.json_files import parse_json
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
+_HINT = "; restore the manifest, or remove it to count the shards instead"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
 
@@ -68,24 +72,50 @@ class ShardInfo:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Entry of this split in `_info.json`; the first five fields are timm's."""
-        return {
-            "name": self.split,
-            "num_samples": self.num_samples,
-            "filenames": [shard.file for shard in self.shards],
-            "shard_lengths": [shard.samples for shard in self.shards],
-            "alt_label": "",
-            "dataset": self.name,
-            "role": None if self.role is None else self.role.value,
-            "sizes": [shard.size for shard in self.shards],
-            "sha256": [shard.sha256 for shard in self.shards],
-            "listings": [shard.listing for shard in self.shards],
-            "class_names": list(self.class_names),
-            "label_counts": {str(k): v for k, v in sorted(self.label_counts.items())},
-            "group_counts": {str(k): v for k, v in sorted(self.group_counts.items())},
-            "extra": dict(self.extra),
-            **({"label_names": list(self.label_names)} if self.label_names else {}),
-        }
+        """Entry of this split in `_self.json`."""
+        entry = _SplitEntry(
+            name=self.split,
+            num_samples=self.num_samples,
+            filenames=[shard.file for shard in self.shards],
+            shard_lengths=[shard.samples for shard in self.shards],
+            dataset=self.name,
+            role=self.role,
+            sizes=[shard.size for shard in self.shards],
+            sha256=[shard.sha256 for shard in self.shards],
+            listings=[shard.listing for shard in self.shards],
+            class_names=list(self.class_names),
+            label_counts={str(label): count for label, count in sorted(self.label_counts.items())},
+            group_counts={str(group): count for group, count in sorted(self.group_counts.items())},
+            extra=dict(self.extra),
+            label_names=list(self.label_names) or msgspec.UNSET,
+        )
+        return dict(msgspec.to_builtins(entry))
+
+
+class _SplitEntry(msgspec.Struct, kw_only=True):
+    """Entry of a split in `_info.json`: the first five fields are timm's, and None or nothing = unknown."""
+
+    name: object = ""
+    num_samples: int | None = None
+    filenames: list[str]
+    shard_lengths: list[Annotated[int, msgspec.Meta(ge=0)]]
+    alt_label: object = ""
+    dataset: str | None = None
+    role: Role | None = None
+    sizes: list[int | None] | None = None
+    sha256: list[str | None] | None = None
+    listings: list[str | None] | None = None
+    class_names: list[str] | None = None
+    label_counts: dict[str, int] | None = None
+    group_counts: dict[str, int] | None = None
+    extra: dict[str, Any] | None = None
+    label_names: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _ManifestFile(msgspec.Struct):
+    """Content of `_info.json`."""
+
+    splits: dict[str, _SplitEntry]
 
 
 def read_info(directory: str | Path) -> dict[str, ShardInfo]:
@@ -107,74 +137,52 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     Raises:
         DataError: The manifest is malformed or inconsistent.
     """
+    splits = parse_json(data, _ManifestFile, where=where, hint=_HINT).splits
+    if not splits:
+        raise DataError(f"{where}: the manifest has no splits{_HINT}")
     try:
-        splits = json.loads(data)["splits"]
-        infos = {str(split): _parse_split(str(split), entry) for split, entry in splits.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{where}: not a valid manifest of shards ({type(error).__name__}: {error}); restore it, or remove it to"
-            f" count the shards instead"
-        ) from error
-    if not infos:
-        raise DataError(f"{where}: the manifest has no splits; restore it, or remove it to count the shards instead")
-    for split, info in infos.items():
-        stated = splits[split].get("num_samples", info.num_samples)
-        if stated != info.num_samples:
-            raise DataError(
-                f"{where}: split {split!r} has num_samples {stated!r}, but its shard lengths add up to"
-                f" {info.num_samples}; restore the manifest, or remove it to count the shards instead"
-            )
-    return infos
+        return {name: _info(name, entry) for name, entry in splits.items()}
+    except ValueError as error:
+        raise DataError(f"{where}: {error}{_HINT}") from error
 
 
-def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
-    files, lengths = entry["filenames"], entry["shard_lengths"]
-    _check_files(split, files, lengths)
-    columns = [files, lengths]
-    for name, kind in (("sizes", int), ("sha256", str), ("listings", str)):
-        values = entry.get(name) or [None] * len(files)
-        if len(values) != len(files):
-            raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
-        if odd := [value for value in values if value is not None and type(value) is not kind]:
-            raise TypeError(f"split {split!r}: unexpected value {odd[0]!r} in {name}")
-        columns.append(values)
-    names = {name: tuple(entry.get(name) or ()) for name in ("class_names", "label_names")}
-    for name, values in names.items():
-        if not isinstance(entry.get(name) or [], list) or not all(isinstance(value, str) for value in values):
-            raise TypeError(f"split {split!r}: expected {name} to be a list of names")
-    counts = {
-        name: {int(index): int(count) for index, count in (entry.get(name) or {}).items()}
-        for name in ("label_counts", "group_counts")
-    }
-    role = entry.get("role")
-    return ShardInfo(
+def _info(split: str, entry: _SplitEntry) -> ShardInfo:
+    files = entry.filenames
+    _check_files(split, files)
+    optional = (values or [None] * len(files) for values in (entry.sizes, entry.sha256, entry.listings))
+    columns: list[Sequence[Any]] = [files, entry.shard_lengths, *optional]
+    if len({len(column) for column in columns}) > 1:
+        numbers = ", ".join(str(len(column)) for column in columns)
+        raise ValueError(
+            f"split {split!r}: expected as many filenames as shard_lengths, sizes, sha256 and listings, got {numbers}"
+        )
+    info = ShardInfo(
         split=split,
         shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),
-        name=str(entry.get("dataset") or ""),
-        role=None if role is None else Role(role),
-        extra=dict(entry.get("extra") or {}),
-        class_names=names["class_names"],
-        label_names=names["label_names"],
-        label_counts=counts["label_counts"],
-        group_counts=counts["group_counts"],
+        name=entry.dataset or "",
+        role=entry.role,
+        class_names=tuple(entry.class_names or ()),
+        label_counts={int(label): count for label, count in (entry.label_counts or {}).items()},
+        group_counts={int(group): count for group, count in (entry.group_counts or {}).items()},
+        extra=entry.extra or {},
+        label_names=tuple(entry.label_names or ()),
     )
-
-
-def _check_files(split: str, files: Any, lengths: Any) -> None:
-    """Check that every shard has a file name within the folder and a number of samples."""
-    if not isinstance(files, list):
-        raise TypeError(f"split {split!r}: expected filenames to be a list")
-    if len(files) != len(lengths) or len(set(files)) < len(files):
+    if entry.num_samples not in (None, info.num_samples):
         raise ValueError(
-            f"split {split!r}: {len(files)} file names, {len(set(files))} distinct, {len(lengths)} lengths"
+            f"split {split!r} has num_samples {entry.num_samples}, but its shard lengths add up to {info.num_samples}"
         )
+    return info
+
+
+def _check_files(split: str, files: Sequence[str]) -> None:
+    """Check that every shard has its own file name within the folder."""
+    if len(set(files)) < len(files):
+        raise ValueError(f"split {split!r}: {len(files)} file names, but only {len(set(files))} distinct")
     for file in files:
-        if not isinstance(file, str) or PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
+        if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")
         if "::" in file or ":" in file.split("/")[0]:
             raise ValueError(f"split {split!r}: {file!r} is not a file name")
-    if any(type(n) is not int or n < 0 for n in lengths):
-        raise ValueError(f"split {split!r}: shard lengths must be non-negative integers")
 
 
 def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:

@@ -12,13 +12,13 @@ from typing import BinaryIO, Literal
 import numpy as np
 
 from oodlit.base.retry import retried
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
 from oodlit.datamodules.shards.remote import Cache, is_url
-from oodlit.datamodules.stream import Sample, Stream
+from oodlit.datamodules.stream import Sample, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -82,14 +82,8 @@ class ShardSource:
         Raises:
             DataError: A shard is missing, damaged, or differs from its count.
         """
-        position, stop = max(start, 0), min(stop, len(self))
-        while position < stop:
-            index = bisect_right(self._ends, position)
-            record = self.info.shards[index]
-            first = self._ends[index] - record.samples
-            last = min(stop, self._ends[index])
-            yield from self._marked(record, range(position - first, last - first))
-            position = last
+        for index, positions in locate_range(self._ends, start, stop):
+            yield from self._marked(self.info.shards[index], positions)
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples at these ascending positions; of the others, only headers are read.
@@ -195,8 +189,7 @@ class ShardSource:
                 if len(digests) == before and only_zeros(file):
                     warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(replace(record, samples=len(digests) - before))
-        values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
-        if repeated := set(values[counts > 1].tolist()):
+        if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
             self._raise_repeated(repeated)
         return tuple(records)
 

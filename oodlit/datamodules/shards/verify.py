@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.fields import read_sample
@@ -146,8 +146,7 @@ def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
     if not verifications:
         return []
     everything = np.concatenate([np.frombuffer(report.digests, dtype=np.uint64) for report in verifications])
-    values, counts = np.unique(everything, return_counts=True)
-    repeated = set(values[counts > 1].tolist())
+    repeated = repeated_digests(everything)
     keys_of: dict[int, list[str]] = {}
     for report in verifications:
         name = report.info.name or Path(report.folder).name

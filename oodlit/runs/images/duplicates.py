@@ -1,4 +1,4 @@
-"""Images that are in two sets at once, by a digest of 8 bytes of what entered the network, or of recorded outputs."""
+"""Find images that occur in two sets, by a digest of 8 bytes of the network's input or of recorded outputs."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -15,20 +15,19 @@ from oodlit.results import Finding
 from oodlit.roles import Role
 
 COMPARED = (Role.TRAIN, Role.ID, Role.OOD, Role.POOL)
-"""An image may be in one of these. Shifted images and unit tests may be made of others."""
-_AT_ONCE = 2**21
-"""Values that are hashed at a time; they need 8 bytes each."""
+"""Roles whose images must differ. Shifted images and unit tests may be made from others."""
+MOST = 2**14
+"""Largest number of values per image that enter a digest, evenly spaced: all values of a large image would take time."""
 
 
 class Digests:
     """Digests of the images of every set on this process."""
 
     def __init__(self) -> None:
-        """Start empty."""
         self.parts: dict[str, list[Tensor]] = {}
 
     def add(self, stream: Stream, images: Tensor) -> None:
-        """Take in one batch of a set."""
+        """Add one batch of a set."""
         if stream.role in COMPARED and len(images):
             self.parts.setdefault(stream.name, []).append(digests_of(images))
 
@@ -38,7 +37,7 @@ class Digests:
         return {name: parts[0] for name, parts in self.parts.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take in what `state` gave; of several states of one run, the one that holds the most images counts."""
+        """Add what `state` returned; of several states of one run, the one with the most images counts."""
         for name, part in state.items():
             if len(part) > sum(map(len, self.parts.get(name, ()))):
                 self.parts[name] = [part]
@@ -62,17 +61,17 @@ def _shared(sets: Mapping[Stream, np.ndarray]) -> Iterator[Finding]:
         if number:
             yield Finding(
                 "duplicates",
-                f"{number} of {len(first)} images of {one.name!r} ({one.role}) are also in {other.name!r}"
-                f" ({other.role}), value by value. Values of these sets are not those of unseen images; give each set"
-                " its own images",
+                f"{number} of {len(first)} images of {one.name!r} ({one.role}) also occur in {other.name!r}"
+                f" ({other.role}). Scores of these images do not tell how unseen images are scored; remove them from one"
+                " of the sets",
             )
 
 
 def digests_of(images: Tensor) -> Tensor:
-    """A number for every image that equal images share, whatever their batch; shape (batch,), int64.
+    """Compute a number per image that is equal for equal images, in any batch; shape (batch,), int64.
 
-    The sum of all values, read as integers, with random weights modulo 2^64: integers have no rounding, so it is the
-    same on every device. Two different images share it with a probability of about 2^-32 at most.
+    It is the sum of up to `MOST` values, read as integers, with random weights modulo 2^64: integers have no rounding,
+    so that it is the same on every device.
 
     Example:
         >>> images = torch.arange(12.0).reshape(3, 4)
@@ -80,12 +79,12 @@ def digests_of(images: Tensor) -> Tensor:
         (True, 3)
     """
     rows = images.detach().flatten(1)
+    rows = rows[:, :: -(-rows.shape[1] // MOST)] if rows.shape[1] > MOST else rows
     if rows.is_floating_point():
         rows = (rows.float() if rows.dtype.itemsize < 4 else rows) + 0.0  # -0 is 0
         rows = rows.contiguous().view(torch.int32 if rows.dtype.itemsize == 4 else torch.int64)
     weights = _weights(rows.shape[1], str(rows.device))
-    step = max(1, _AT_ONCE // max(rows.shape[1], 1))
-    return torch.cat([_sums(rows[start : start + step].long(), weights) for start in range(0, len(rows), step)])
+    return torch.cat([_sums(part.long(), weights) for part in rows.split(64)])
 
 
 def _sums(rows: Tensor, weights: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from oodlit.datamodules.sets.description import Membership
+from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
 from oodlit.datamodules.sets.imagenet_classes import info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
@@ -144,3 +144,6 @@ def class_name(wnid: str) -> str:
 def _names() -> Mapping[str, str]:
     lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
     return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}
+
+
+IMAGENET21K = published("imagenet21k", in_part_and_class)
