@@ -141,4 +141,3 @@ class RecordedModule(pl.LightningModule):
             layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
             hint=self._hint,
         )
-

@@ -17,7 +17,7 @@ from oodlit.roles import Role
 COMPARED = (Role.TRAIN, Role.ID, Role.OOD, Role.POOL)
 """Roles whose images must differ. Shifted images and unit tests may be made from others."""
 MOST = 2**14
-"""Largest number of values per image that enter a digest, evenly spaced: all values of a large image would take time."""
+"""Largest number of values per image that enter a digest, evenly spaced, since all of them would take time."""
 
 
 class Digests:
@@ -62,8 +62,7 @@ def _shared(sets: Mapping[Stream, np.ndarray]) -> Iterator[Finding]:
             yield Finding(
                 "duplicates",
                 f"{number} of {len(first)} images of {one.name!r} ({one.role}) also occur in {other.name!r}"
-                f" ({other.role}). Scores of these images do not tell how unseen images are scored; remove them from one"
-                " of the sets",
+                f" ({other.role}). Their scores do not tell how unseen images are scored; remove them from one set",
             )
 
 
