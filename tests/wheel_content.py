@@ -9,6 +9,7 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/detectors.json",
     "oodlit/cli/main.py",
+    "oodlit/datamodules/sets/facts.json",
     "oodlit/datamodules/sets/imagenet21k/WORDNET_LICENSE.txt",
     "oodlit/datamodules/sets/imagenet21k/is_a.txt.gz",
     "oodlit/datamodules/sets/imagenet21k/same_or_part.txt",

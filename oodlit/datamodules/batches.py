@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
+from typing_extensions import NotRequired
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
 from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device
@@ -26,8 +27,8 @@ Transform = Callable[..., Any]
 configuration parser would read a stricter type as "a class whose instances are tensors"."""
 
 
-class _Fields(TypedDict):
-    """Entries of every batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+class Batch(TypedDict):
+    """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
 
     image: Tensor
     """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
@@ -41,15 +42,10 @@ class _Fields(TypedDict):
     """(`dataset/key`, reason) of the samples of this batch that cannot be used."""
     seconds: dict[str, float]
     """Seconds spent reading, decoding and transforming the samples; empty if not measured."""
-
-
-class Batch(_Fields, total=False):
-    """One batch, with optional entries for images that a device decodes."""
-
-    waiting: Waiting
-    """Rows that are still files; removed before the batch leaves its loader."""
-    exact: ExactReading
-    """Reads the same images with the workers' decoder and transform."""
+    waiting: NotRequired[Waiting]
+    """Rows that a device decodes and that are still files; removed before the batch leaves its loader."""
+    exact: NotRequired[ExactReading]
+    """Reads the images that a device decoded with the workers' decoder and transform."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
@@ -223,8 +219,7 @@ class StreamBatches(IterableDataset[Any]):
         if self.transform is None:
             raise InvalidArgumentError(
                 f"stream {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
-                f" data,"
-                " or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
+                " data, or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))

@@ -105,7 +105,7 @@ class OODDataModule(pl.LightningDataModule):
         if unit_tests is not None:
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
-        streams, self._class_names = align_streams(streams, as_class_names(class_names))
+        streams, self.class_names = align_streams(streams, as_class_names(class_names))
         in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
         self.transform = transform
@@ -114,11 +114,6 @@ class OODDataModule(pl.LightningDataModule):
         self.any_size, self.decode_on_device = any_size, decode_on_device
         if decode_on_device:
             check_settings(decode, any_size=any_size)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Class names in the order of the labels; () if no stream has names."""
-        return self._class_names
 
     def transform_for(self, backbone: object) -> Transform | None:
         """The transform of a run with this backbone: the data's own, or the backbone's if the data have none."""

@@ -2,7 +2,10 @@
 
 import hashlib
 import unicodedata
+from array import array
 from urllib.parse import quote, unquote_to_bytes
+
+import numpy as np
 
 from oodlit.errors import InvalidArgumentError
 
@@ -57,6 +60,17 @@ def unescape_key(key: str) -> str:
 def key_digest(key: str) -> int:
     """A 64-bit hash of a key, to find repeated keys among millions without keeping them all."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def repeated(digests: "array[int] | np.ndarray") -> set[int]:
+    """The hashes that occur more than once, such as those of repeated keys.
+
+    Example:
+        >>> repeated(array("Q", [3, 1, 3]))
+        {3}
+    """
+    values, counts = np.unique(np.asarray(digests, dtype=np.uint64), return_counts=True)
+    return set(values[counts > 1].tolist())
 
 
 def printable(name: str) -> str:

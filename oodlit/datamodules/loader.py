@@ -5,7 +5,6 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -13,7 +12,7 @@ from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform,
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
 from oodlit.datamodules.failures import Failure
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated
 from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -132,7 +131,8 @@ class StreamLoader:
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
-        self._check_unique(np.frombuffer(digests, dtype=np.uint64))
+        if twice := repeated(digests):
+            self._raise_repeated(twice)
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
         """Yield the batches, and append the hashes of their keys to `digests`."""
@@ -150,9 +150,7 @@ class StreamLoader:
                 self._decoder.complete(batch)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
-            batch["skipped"] = [
-                (key, reason) for key, reason in batch["skipped"]
-            ]  # pinning memory turns tuples into lists
+            batch["skipped"] = [(key, reason) for key, reason in batch["skipped"]]  # pinning makes lists of tuples
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
             for name in ("label", "group"):
                 batch[name] = torch.from_numpy(batch[name])
@@ -175,15 +173,11 @@ class StreamLoader:
         except (RuntimeError, OSError) as error:
             raise explained(error, self.stream.name) from error
 
-    def _check_unique(self, digests: np.ndarray) -> None:
-        values, counts = np.unique(digests, return_counts=True)
-        if (repeated := set(values[counts > 1].tolist())) == set():
-            return
-        name = self.stream.name
+    def _raise_repeated(self, digests: set[int]) -> None:
         for sample in self.stream.source.read(0, len(self.stream)):
-            if key_digest(self.stream.full_key(sample.key)) in repeated:
+            if key_digest(self.stream.full_key(sample.key)) in digests:
                 raise DataError(
-                    f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
+                    f"stream {self.stream.name!r}: key {sample.key!r} occurs more than once, first in"
                     f" {sample.origin or 'the source'}; rename one of the samples, or rebuild the shards"
                 )
 

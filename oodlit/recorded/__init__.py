@@ -1,4 +1,4 @@
-"""Recorded outputs of a backbone, from files of one's own or from a cache, in place of images and network."""
+"""Recorded outputs of a backbone, from your own files or from a cache, in place of images and network."""
 
 from typing import TYPE_CHECKING
 

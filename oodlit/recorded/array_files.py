@@ -1,4 +1,4 @@
-"""Recorded outputs as users have them: `.npz`, `.safetensors`, Parquet, and folders of `.npy` files."""
+"""Read recorded outputs from `.npz`, `.safetensors`, Parquet, and folders of `.npy` files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +18,12 @@ Arrays = Mapping[str, Any]
 
 
 def read_arrays(path: str | Path) -> Arrays:
-    """The arrays of a file, or of the `.npy` files of a folder, by name; nothing is unpickled.
+    """Read the arrays of a file, or of the `.npy` files of a folder, by name; nothing is unpickled.
 
     Columns of Parquet files that hold lists of one length become two-dimensional. `.npy` files are memory-mapped.
 
     Raises:
-        InvalidArgumentError: There is no such file, or its kind is not known.
+        InvalidArgumentError: The file does not exist, or its kind is unknown.
         DataError: The file cannot be read.
 
     Example:
@@ -36,13 +36,13 @@ def read_arrays(path: str | Path) -> Arrays:
     file = Path(path).expanduser()
     kind = "folder" if file.is_dir() else file.suffix.lower()
     if not file.exists():
-        raise InvalidArgumentError(f"{file} does not exist; a file of recorded outputs is needed")
+        raise InvalidArgumentError(f"{file} does not exist; expected a file of recorded outputs")
     if kind not in READERS:
-        raise InvalidArgumentError(f"{file}: {kind or 'no suffix'}; known are {', '.join(sorted(READERS))}")
+        raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
     try:
         return READERS[kind](file)
     except (OSError, ValueError, EOFError, pa.ArrowException, SafetensorError) as error:
-        pickled = "; arrays of objects are not read, save plain numbers or text" if "pickle" in str(error) else ""
+        pickled = "; save plain numbers or text instead of objects" if "pickle" in str(error) else ""
         raise DataError(f"{file}: not readable as recorded outputs ({error}){pickled}") from error
 
 
@@ -53,14 +53,14 @@ def _npz(file: Path) -> Arrays:
 
 def _npy(file: Path) -> Arrays:
     raise InvalidArgumentError(
-        f"{file}: one .npy file holds one array; give its folder with features.npy, logits.npy, labels.npy, or a .npz"
+        f"{file}: a .npy file has only one array; pass its folder with features.npy, logits.npy, labels.npy, or a .npz"
     )
 
 
 def _folder(folder: Path) -> Arrays:
     found = sorted(folder.glob("*.npy"))
     if not found:
-        raise InvalidArgumentError(f"{folder}: no .npy file in it; features.npy or logits.npy is needed")
+        raise InvalidArgumentError(f"{folder}: expected features.npy or logits.npy, found no .npy file")
     return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in found}
 
 
@@ -73,20 +73,12 @@ def _column(values: Any, name: str) -> Any:
     if isinstance(values, pa.ChunkedArray):  # several files or none
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     if values.null_count:
-        raise ValueError(f"column {name!r} has {values.null_count} empty values")
+        raise ValueError(f"column {name!r} has {values.null_count} missing values")
     if not (pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type)):
         return np.asarray(values.to_pylist()) if pa.types.is_string(values.type) else values.to_numpy(False)
-    flat = values.flatten().to_numpy(False)
-    if len(values) and len(flat) % len(values):
+    if pa.types.is_list(values.type) and len(values.value_lengths().unique()) > 1:
         raise ValueError(f"column {name!r} has lists of different lengths")
-    lengths = set(values.value_lengths().to_pylist()) if pa.types.is_list(values.type) else set()
-    if len(lengths) > 1:
-        raise ValueError(f"column {name!r} has lists of {len(lengths)} different lengths")
-    return flat.reshape(len(values), -1)
-
-
-def _safetensors(file: Path) -> Arrays:
-    return dict(load_file(file))
+    return values.flatten().to_numpy(False).reshape(len(values), -1)
 
 
 READERS: dict[str, Callable[[Path], Arrays]] = {
@@ -94,15 +86,15 @@ READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npy": _npy,
     "folder": _folder,
     ".parquet": _parquet,
-    ".safetensors": _safetensors,
+    ".safetensors": load_file,
 }
 
 
 def as_tensor(values: Any) -> torch.Tensor:
-    """An array or tensor as a tensor on the CPU, without copying where it can be had."""
+    """Convert an array or tensor to a tensor on the CPU, without copying if possible."""
     if isinstance(values, torch.Tensor):
         return values.detach().cpu()
     array = np.asarray(values)
     if array.dtype == np.float16 or array.dtype.kind in "fiub":
         return torch.from_numpy(array if array.flags.writeable else array.copy())
-    raise InvalidArgumentError(f"an array of {array.dtype}; numbers are needed")
+    raise InvalidArgumentError(f"expected an array of numbers, got {array.dtype}")

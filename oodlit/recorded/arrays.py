@@ -1,4 +1,4 @@
-"""From arrays by name, or a file of them, to the stream of one set."""
+"""Convert arrays by name, or a file of them, to the stream of one set."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -17,20 +17,20 @@ from oodlit.recorded.rows import MemoryRows, Rows
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
-"""What a set can consist of; one of the first two is needed."""
+"""What a set can consist of; at least one of the first two must be given."""
 
 Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
-"""What is taken as the outputs of one set."""
+"""Accepted forms of the outputs of one set."""
 GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | str | Path
-"""What is taken as a head: weight and bias, in one of these forms."""
+"""Accepted forms of a head: weight and bias."""
 
 
 def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = ()) -> Stream:
-    """The stream of one set.
+    """Make the stream of one set.
 
     Args:
         name: Name of the set.
-        role: What it is for.
+        role: Role of the set.
         given: Arrays by the names of `FIELDS`, a file or folder of them, or `Outputs`. Groups may be names.
         class_names: Names of the labels, for sets of known classes.
 
@@ -49,7 +49,7 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
 
 
 def head_of(given: GivenHead) -> Head:
-    """The head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
+    """Make a head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
 
     Raises:
         InvalidArgumentError: There is no weight, or the shapes do not fit.
@@ -66,14 +66,16 @@ def head_of(given: GivenHead) -> Head:
         given = read_arrays(given)
     if isinstance(given, Mapping):
         if "weight" not in given:
-            raise InvalidArgumentError(f"head: 'weight' is needed, and 'bias' is possible; there is {sorted(given)}")
+            raise InvalidArgumentError(f"head: expected 'weight' and optionally 'bias', got {sorted(given)}")
         given = [given["weight"], given.get("bias")]
     parts = list(given)
     if len(parts) != 2:
-        raise InvalidArgumentError(f"head: {len(parts)} parts; a pair (weight, bias) is needed, bias may be None")
+        raise InvalidArgumentError(
+            f"head: expected a pair (weight, bias), where bias may be None; got {len(parts)} parts"
+        )
     weight, bias = (None if part is None else as_tensor(part) for part in parts)
     if weight is None or not weight.is_floating_point():
-        raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
+        raise InvalidArgumentError("head: expected a floating-point weight of shape (classes, features)")
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 
@@ -85,18 +87,20 @@ def _arrays(given: Given) -> Arrays:
     if isinstance(given, str | Path):
         return read_arrays(given)
     raise InvalidArgumentError(
-        f"a {type(given).__name__}; a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file is needed"
+        f"expected a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file; got {type(given).__name__}"
     )
 
 
 def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
-    """The rows, and the names of their groups."""
-    for name in arrays.keys() - set(FIELDS):  # others, such as paths, may stand beside them
+    """Convert arrays to rows and the names of their groups."""
+    for name in arrays.keys() - set(FIELDS):  # other arrays, such as paths, are allowed
         if near := difflib.get_close_matches(str(name).lower(), FIELDS, n=1, cutoff=0.7):
-            raise InvalidArgumentError(f"there is {name!r}; is {near[0]!r} meant? Known are {', '.join(FIELDS)}")
+            raise InvalidArgumentError(
+                f"unknown array {name!r}; did you mean {near[0]!r}? Known arrays: {', '.join(FIELDS)}"
+            )
     values = {name: as_tensor(arrays[name]) for name in FIELDS[:2] if name in arrays}
     if not values:
-        raise InvalidArgumentError(f"neither logits nor features are there, only {sorted(map(str, arrays))}")
+        raise InvalidArgumentError(f"expected logits or features, got only {sorted(map(str, arrays))}")
     count = len(next(iter(values.values())))
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)
@@ -104,12 +108,12 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     all_fields = {**values, "labels": labels, "groups": groups, "keys": keys}
     sizes = {name: len(value) for name, value in all_fields.items() if arrays.get(name) is not None}
     if len(set(sizes.values())) > 1:
-        raise InvalidArgumentError(f"the arrays differ in their number of images: {sizes}")
+        raise InvalidArgumentError(f"expected arrays of one length, got {sizes}")
     return Rows(values.get("logits"), values.get("features"), labels, groups, keys), names
 
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Groups as numbers, and their names: given, or those that stand in place of numbers."""
+    """Convert groups to numbers; also return their names, which are given or replace the numbers."""
     given, names = arrays.get("groups"), tuple(str(name) for name in np.asarray(arrays.get("class_names", [])))
     text = np.asarray(given) if given is not None and not isinstance(given, Tensor) else None
     if text is None or text.dtype.kind not in "UO":
@@ -117,7 +121,7 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     known = names or tuple(sorted(set(map(str, text))))
     index = {name: number for number, name in enumerate(known)}
     if unknown := sorted(set(map(str, text)) - index.keys()):
-        raise InvalidArgumentError(f"group {unknown[0]!r} is not among class_names ({len(known)} names)")
+        raise InvalidArgumentError(f"group {unknown[0]!r} is not one of the {len(known)} class_names")
     return torch.tensor([index[str(name)] for name in text], dtype=torch.int64), known
 
 
@@ -127,7 +131,7 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"{name} have shape {tuple(values.shape)} and dtype {values.dtype}; integers of shape (images,) are needed"
+            f"{name}: expected integers of shape (images,), got shape {tuple(values.shape)} of {values.dtype}"
         )
     return values.long()
 

@@ -143,21 +143,21 @@ def split_by_cache(
         FingerprintError: It contains other data of the same name.
     """
     entries = {} if manifest is None else {entry.name: entry for entry in manifest.streams}
-    held: list[Stream] = []
-    lacking: list[Stream] = []
+    recorded: list[Stream] = []
+    missing: list[Stream] = []
     problems = []
     for stream in streams:
         if manifest is None or stream.name not in entries:
-            lacking.append(stream)
+            missing.append(stream)
             continue
         try:
             stored_rows(folder, manifest, entry := _entry_of(folder, entries, stream))
             _check_skipped(folder, entry, on_error)
-            held.append(stream)
+            recorded.append(stream)
         except DataError as error:
             problems.append(str(error))
-            lacking.append(stream)
-    return held, lacking, problems
+            missing.append(stream)
+    return recorded, missing, problems
 
 
 def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> StoredRows:
@@ -168,11 +168,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
     """
     content = f"{entry.content} {manifest.dtype}"
     rows = StoredRows(
-        folder / manifest.rows,
-        entry.parts,
-        skipped=entry.skipped,
-        content=content,
-        whole_size=entry.whole,
+        folder / manifest.rows, entry.parts, skipped=entry.skipped, content=content, whole_size=entry.whole
     )
     if len(rows) + len(rows.skipped) != entry.images:
         raise DataError(f"{folder}: stream {entry.name!r} is missing images; record it again")

@@ -1,4 +1,4 @@
-"""A YAML file that names files of recorded outputs."""
+"""Read a YAML file that lists files of recorded outputs."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.datamodules.classes import IMAGENET
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.from_arrays import recorded_parts
@@ -17,7 +18,7 @@ KEYS = (*SETS, *NAMED_SETS, "head", "class_names", "name", "batch_size")
 
 
 def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
-    """Module and data from a file such as this; paths are relative to its folder.
+    """Read module and data from a file such as this; paths are relative to its folder.
 
         id: val.npz
         train: train.npz
@@ -27,9 +28,9 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
     Keys and their meaning are those of `oodlit.evaluate_arrays`; each file is one set.
 
     Raises:
-        DataError: The file, or one that it names, cannot be read.
-        UnknownNameError: A key is not known.
-        InvalidArgumentError: A value is no path, or arrays do not fit each other.
+        DataError: The file, or one that it lists, cannot be read.
+        UnknownNameError: A key is unknown.
+        InvalidArgumentError: A value is not a path, or arrays do not fit each other.
     """
     file = Path(path).expanduser()
     try:
@@ -38,7 +39,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
         reason = " ".join(str(error).split())
         raise DataError(f"{file}: not readable as YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
-        raise InvalidArgumentError(f"{file}: keys with files are needed, at least `id: FILE`; see docs/features.md")
+        raise InvalidArgumentError(f"{file}: expected keys with files, at least `id: FILE`; see docs/features.md")
     for key in content:
         if key not in KEYS:
             raise UnknownNameError.of(f"key in {file}:", str(key), KEYS)
@@ -48,13 +49,11 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
 def _resolved(key: str, value: Any, file: Path) -> Any:
     if key in NAMED_SETS and isinstance(value, Mapping):
         return {str(name): _path(f"{key}.{name}", inner, file) for name, inner in value.items()}
-    if key in (*SETS, *NAMED_SETS, "head"):
-        return _path(key, value, file)
-    is_path = key == "class_names" and isinstance(value, str) and value != "imagenet"
-    return _path(key, value, file) if is_path else value
+    is_list_of_names = key == "class_names" and isinstance(value, str) and value != IMAGENET
+    return _path(key, value, file) if is_list_of_names or key in (*SETS, *NAMED_SETS, "head") else value
 
 
 def _path(key: str, value: Any, file: Path) -> Path:
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{file}: {key} is {value!r}; the path of a file is needed")
+        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file, got {value!r}")
     return file.parent / Path(value).expanduser()

@@ -1,4 +1,4 @@
-"""Module and data of a run, from arrays of features and logits that exist already."""
+"""Module and data of a run from existing arrays of features and logits."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -23,7 +23,7 @@ def recorded_parts(
     name: str = "recorded outputs",
     batch_size: int = 4096,
 ) -> tuple[RecordedModule, RecordedData]:
-    """Module and data for `trainer.predict`, from what `evaluate_arrays` takes."""
+    """Make module and data for `trainer.predict` from the arguments of `evaluate_arrays`."""
     names = as_class_names(class_names)
     sets: list[tuple[str, Role, Given]] = [("id", Role.ID, id)]
     sets += [] if train is None else [("train", Role.TRAIN, train)]
@@ -38,12 +38,11 @@ def recorded_parts(
 
 
 def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, Given]:
-    """Sets by name; one that stands alone takes the name of its role."""
+    """Sets by name; a single set without a name is called by its role."""
     if given is None:
         return {}
-    is_named = isinstance(given, Mapping) and not {"logits", "features"} & given.keys()
-    if not is_named:
+    if not isinstance(given, Mapping) or {"logits", "features"} & given.keys():
         return {role: given}
     if not given:
-        raise InvalidArgumentError(f"{role}: an empty mapping; sets by name are needed")
+        raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")
     return dict(given)  # type: ignore[arg-type]  # names with sets

@@ -15,11 +15,11 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
     Args:
         name: Name of the stream.
-        role: What it is for.
+        role: Role of the stream.
         images: Number of images of the run, including skipped ones.
         classes: Digest of the names of the classes.
         labels: Digest of the names of the labels.
-        prepared: Whether the images were transformed already.
+        prepared: Whether the images already had the size of the network's input.
         split: The split of a pool, as text; "None" for other streams.
         content: Digest of the source.
         whole: Number of images of the set; None = the number of images.
@@ -61,11 +61,11 @@ class Pass(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a cache has.
+    """The content of `cache.json`.
 
     Args:
         format: Version of the format.
-        oodlit: Version of oodlit that began the cache.
+        oodlit: Version of oodlit that created the cache.
         backbone: Name of the network.
         fingerprint: Identifies weights and transform by what they do.
         dtype: "float32", "float16" or "bfloat16"; of features and logits.
@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def how(self) -> dict[str, Any]:
-        """What the streams were recorded of and in, by field."""
+        """Network and numeric format of the streams, by field."""
         fields = ("backbone", "fingerprint", "dtype", "precision", "decoder")
         return {name: value for name in fields if (value := getattr(self, name))}
 

@@ -1,4 +1,4 @@
-"""Recorded outputs in the place of a backbone: nothing is computed that was recorded."""
+"""A module that returns recorded outputs in place of a backbone."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,16 +16,16 @@ NO_HEAD = "no head was given with the recorded outputs"
 
 
 class RecordedModule(pl.LightningModule):
-    """A `Backbone` whose batches hold its outputs already: features, then logits, side by side.
+    """A `Backbone` whose batches are already its outputs: features, then logits, side by side.
 
     Args:
         width: Number of features; 0 = none.
-        num_classes: Number of logits; 0 = none, they are then computed where there is a head.
-        head: The head that the recorded features lead to; None = unknown.
-        name: How results call the backbone.
-        fingerprint: That of the backbone, where it is known.
-        head_problem: Why there is no head, where that is known.
-        hint: What is said of a detector that needs more than outputs.
+        num_classes: Number of logits; 0 = none: they are computed if there is a head.
+        head: The head that follows the recorded features; None = unknown.
+        name: Name of the backbone in results.
+        fingerprint: Fingerprint of the backbone; empty = unknown.
+        head_problem: Why there is no head.
+        hint: End of the message for detectors that require more than outputs.
 
     Raises:
         InvalidArgumentError: The head does not fit the outputs.
@@ -45,68 +45,55 @@ class RecordedModule(pl.LightningModule):
         name: str = "recorded outputs",
         fingerprint: str = "",
         head_problem: str = NO_HEAD,
-        hint: str = "; recorded outputs hold neither images nor the network",
+        hint: str = "; recorded outputs contain neither images nor the network",
     ) -> None:
         """Check that head and outputs fit."""
         super().__init__()
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             raise InvalidArgumentError(
-                f"head: it makes {head.num_classes} logits of {head.width} features; recorded are {width} features and"
-                f" {num_classes} logits an image (0 = none)"
+                f"head: it maps {head.width} features to {head.num_classes} logits, but the recorded outputs have"
+                f" {width} features and {num_classes} logits per image (0 = none)"
             )
         self.name = name
         self.transform: Callable[..., Any] | None = None
         self.arguments: dict[str, Any] | None = None
-        self.network = nn.Module()  # holds the head, so that it moves with the module
+        self.network = nn.Module()  # contains the head, so that it moves with the module
         self.acceleration = Acceleration(self.network)
         if head is not None and width:
             self.network.register_buffer("weight", head.weight)
             self.network.register_buffer("bias", head.offset)
         elif head is not None:
             head_problem = "the features that the head is for were not recorded"
-        self._width, self._classes, self._fingerprint, self._hint = width, num_classes, fingerprint, hint
-        self._problem = "" if head is not None and width else head_problem
-
-    @property
-    def head_layers(self) -> tuple[str, ...]:
-        """Recorded outputs have no layers."""
-        return ()
-
-    @property
-    def head_problem(self) -> str:
-        """Why the logits do not follow from the features; empty if they do."""
-        return self._problem
+        self._width, self._classes, self._hint = width, num_classes, hint
+        self.fingerprint = fingerprint
+        self.head_layers: tuple[str, ...] = ()
+        self.head_problem = "" if head is not None and width else head_problem
 
     @property
     def head(self) -> Head:
         """The linear head.
 
         Raises:
-            RequirementError: There is none, or the recorded logits are not its.
+            RequirementError: There is none, or the recorded logits do not come from it.
         """
-        if self._problem:
-            raise RequirementError(f"{self.name}: {self._problem}")
+        if self.head_problem:
+            raise RequirementError(f"{self.name}: {self.head_problem}")
         return Head(self.network.get_buffer("weight"), self.network.get_buffer("bias"))
 
     def head_or_none(self) -> Head | None:
         """The linear head; None if there is no usable one."""
         return None if self.head_problem else self.head
 
-    @property
-    def fingerprint(self) -> str:
-        """Fingerprint of the backbone that the outputs come from; empty if unknown."""
-        return self._fingerprint
-
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """The same fingerprint, whatever the transform."""
-        return self._fingerprint
+        """The same fingerprint for any transform."""
+        return self.fingerprint
 
     def forward(self, images: Tensor) -> Outputs:
-        """Features and logits of rows (batch, features + classes)."""
+        """Split rows (batch, features + classes) into features and logits."""
         features = images[:, : self._width] if self._width else None
         logits = images[:, self._width :] if self._classes else None
-        if logits is None and not self._problem:
-            assert features is not None  # else there is a problem with the head
+        if logits is None and not self.head_problem:
+            assert features is not None  # without features, the head has a problem
             logits = self.head(features)
         return Outputs(logits, features)
 
@@ -116,7 +103,7 @@ class RecordedModule(pl.LightningModule):
         return Outputs(made.logits, made.features, labels=batch["label"], groups=batch["group"], keys=batch["key"])
 
     def exact_outputs(self, batch: Any) -> Outputs:
-        """The same outputs: nothing is computed that could be accelerated."""
+        """The same outputs, because nothing is accelerated."""
         return self.predict_step(batch, 0)
 
     @torch.no_grad()
@@ -128,36 +115,36 @@ class RecordedModule(pl.LightningModule):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the outputs from a few rows; whether the head gives the recorded logits is seen here."""
+        """Facts about the outputs from a few rows; checks whether the head returns the recorded logits."""
         made = self(images.to(self.device))
         if made.logits is not None:
             check_logits(made.logits, self.name)
-        if self._classes and not self._problem:
-            self._problem = _disagreement(self.head, made)
+        if self._classes and not self.head_problem:
+            self.head_problem = _disagreement(self.head, made)
         given = {name for name in ("logits", "features") if getattr(made, name) is not None}
         return BackboneFacts(
             name=self.name,
             width=self._width,
             num_classes=0 if made.logits is None else made.logits.shape[1],
-            head_problem=self._problem,
+            head_problem=self.head_problem,
             signed_features=made.features is not None and bool((made.features < 0).any()),
             has_dropout=False,
             feature_map=False,
             num_train=num_train,
-            available=frozenset({"labels"} | given | (set() if self._problem else {"head"})),
+            available=frozenset({"labels"} | given | (set() if self.head_problem else {"head"})),
             layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
             hint=self._hint,
         )
 
 
 def _disagreement(head: Head, made: Outputs) -> str:
-    """How recorded logits differ from those of the head; empty if by the rounding of half precision at most."""
+    """How recorded logits differ from those of the head; empty if only by the rounding of half precision."""
     logits, features = made.require("logits"), made.require("features")
     rebuilt = head(features).to(logits)
     scale = float(logits.abs().max())
     if torch.allclose(rebuilt, logits, rtol=2e-2, atol=2e-2 * scale):
         return ""
     return (
-        f"the recorded logits are not those that the head gives for the recorded features (they differ by up to"
-        f" {float((rebuilt - logits).abs().max()):.3g} where the largest is {scale:.3g})"
+        f"the recorded logits are not those of the head for the recorded features (they differ by up to"
+        f" {float((rebuilt - logits).abs().max()):.3g}, and the largest is {scale:.3g})"
     )

@@ -1,9 +1,8 @@
-"""Recorded outputs of a backbone as a source: the rows of one set, from memory or from disk."""
+"""Recorded outputs of a backbone as a source of samples: the rows of one set."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -18,11 +17,11 @@ class Rows:
     """Outputs of some images; row i of every field belongs to the same image.
 
     Args:
-        logits: Shape (rows, classes), floating point; None where they were not recorded.
-        features: Shape (rows, features), floating point; None where they were not recorded.
+        logits: Shape (rows, classes), floating point; None = not recorded.
+        features: Shape (rows, features), floating point; None = not recorded.
         labels: Shape (rows,), int64; -1 = no label.
         groups: Shape (rows,), int64; -1 = no group.
-        keys: The identity of every image within its set.
+        keys: Key of every image within its set.
     """
 
     logits: Tensor | None
@@ -42,27 +41,13 @@ class Rows:
         return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], dim=1)
 
 
-@runtime_checkable
-class RowSource(Protocol):
-    """A source whose samples can also be had as rows, many at a time."""
+class RowSource(ABC):
+    """A source that can also be read in slices of rows; the image of a sample is its features and logits."""
 
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-
-    def __len__(self) -> int:
-        """Number of images."""
-
-    def rows(self, start: int, stop: int) -> Rows:
-        """Rows start, ..., stop - 1."""
-
-
-class RowSamples(ABC):
-    """What every `RowSource` gives as a source of samples; the image of a sample is its features and logits."""
+    width: int
+    """Number of features; 0 = not recorded."""
+    num_classes: int
+    """Number of logits; 0 = not recorded."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -74,26 +59,23 @@ class RowSamples(ABC):
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples start, ..., stop - 1."""
-        return samples_of(self.rows(start, stop))
+        rows = self.rows(start, stop)
+        return map(Sample, rows.keys, rows.joined, rows.labels.tolist(), rows.groups.tolist())
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""
-        wanted = set(keys)
-        for start in range(0, len(self), _AT_ONCE):
-            rows = self.rows(start, start + _AT_ONCE)
-            found = [place for place, key in enumerate(rows.keys) if key in wanted]
-            for place in found:
-                yield from samples_of(select(rows, slice(place, place + 1)))
+        for start in range(0, len(self), _SLICE):
+            yield from (sample for sample in self.read(start, start + _SLICE) if sample.key in keys)
 
 
-class MemoryRows(RowSamples):
+class MemoryRows(RowSource):
     """Rows held in memory, or memory-mapped arrays.
 
     Args:
         rows: All rows.
 
     Raises:
-        InvalidArgumentError: A field has another shape or number of rows, is no floating point, holds NaN or infinite
+        InvalidArgumentError: A field has another shape or number of rows, is not floating point, has NaN or infinite
             values, or a key occurs twice.
 
     Example:
@@ -105,26 +87,17 @@ class MemoryRows(RowSamples):
 
     def __init__(self, rows: Rows) -> None:
         if rows.logits is None and rows.features is None:
-            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; one is needed")
+            raise InvalidArgumentError("recorded outputs: expected logits, features or both; got neither")
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
         if len(set(rows.keys)) < len(rows.keys):
             values, counts = np.unique(np.asarray(rows.keys), return_counts=True)
             raise InvalidArgumentError(
-                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
+                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; keys must be unique"
             )
         self.all = rows
-
-    @property
-    def width(self) -> int:
-        """Number of features; 0 = none were recorded."""
-        return 0 if self.all.features is None else self.all.features.shape[1]
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 = none were recorded."""
-        return 0 if self.all.logits is None else self.all.logits.shape[1]
+        self.width, self.num_classes = (0 if part is None else part.shape[1] for part in (rows.features, rows.logits))
 
     def __len__(self) -> int:
         """Number of images."""
@@ -141,29 +114,31 @@ def select(rows: Rows, part: slice) -> Rows:
     return Rows(logits, features, rows.labels[part], rows.groups[part], rows.keys[part])
 
 
-def samples_of(rows: Rows) -> Iterator[Sample]:
-    """Rows one by one, as the samples of a source."""
-    for key, values, label, group in zip(
-        rows.keys, rows.joined, rows.labels.tolist(), rows.groups.tolist(), strict=True
-    ):
-        yield Sample(key, values, label, group)
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """Join rows that have the same fields."""
+    logits, features = (
+        None if getattr(parts[0], name) is None else torch.cat([getattr(part, name) for part in parts])
+        for name in ("logits", "features")
+    )
+    labels, groups = (torch.cat([getattr(part, name) for part in parts]) for name in ("labels", "groups"))
+    return Rows(logits, features, labels, groups, [key for part in parts for key in part.keys])
 
 
-_AT_ONCE = 8192
+_SLICE = 8192
 
 
 def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
     if values.ndim != 2 or not values.shape[1]:
         raise InvalidArgumentError(
-            f"recorded {name} have shape {tuple(values.shape)}; (images, {name}) is needed, one vector per image"
+            f"recorded {name}: expected shape (images, {name}), one vector per image; got {tuple(values.shape)}"
         )
     if not values.is_floating_point():
-        raise InvalidArgumentError(f"recorded {name} have dtype {values.dtype}; floating point is needed")
-    for start in range(0, len(values), _AT_ONCE):
-        part = values[start : start + _AT_ONCE]
+        raise InvalidArgumentError(f"recorded {name}: expected floating point, got {values.dtype}")
+    for start in range(0, len(values), _SLICE):
+        part = values[start : start + _SLICE]
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out,"
-                " or look at what the backbone made of them"
+                f"recorded {name}: expected finite values, got NaN or infinity, first at {keys[row]!r} (row {row});"
+                " leave such images out, or repair the backbone's outputs"
             )

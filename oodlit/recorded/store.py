@@ -1,15 +1,15 @@
-"""Recorded outputs on disk: parts in safetensors, which are memory-mapped, and a manifest in JSON.
+"""Recorded outputs on disk: memory-mapped parts in safetensors, and a manifest in JSON.
 
-A folder holds `cache.json`, `head.safetensors` where the network has a linear head, and one file for some tens of
-megabytes of rows: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as
-UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`, int64).
+A folder has `cache.json`, `head.safetensors` if the network has a linear head, and files with tens of megabytes of
+rows each: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as concatenated
+UTF-8 text (`keys`, uint8) with the end of each (`key_ends`, int64).
 """
 
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from oodlit.base.json_files import as_type, read_json, to_plain
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.manifest import FORMAT, Manifest
-from oodlit.recorded.rows import Rows, RowSamples
+from oodlit.recorded.rows import Rows, RowSource, concatenate
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
@@ -35,12 +35,12 @@ PART_BYTES = 64_000_000
 
 @dataclass
 class PartWriter:
-    """Writes the rows of one stream that one process sees, in parts.
+    """Writes the rows of one process and stream in parts.
 
     Args:
-        folder: Where to; made if need be.
-        prefix: Begins the name of every file.
-        dtype: Of features and logits.
+        folder: Folder of the files; created if missing.
+        prefix: Start of the name of every file.
+        dtype: Type of features and logits.
     """
 
     folder: Path
@@ -49,12 +49,12 @@ class PartWriter:
     parts: list[tuple[str, int]] = field(default_factory=list)
     """Files and their rows."""
     loss: dict[str, float] = field(default_factory=dict)
-    """Largest difference between what came and what is kept, by field; in its own units."""
+    """Largest difference between recorded and stored values by field, in its own units."""
     _waiting: list[Rows] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, rows: Rows) -> None:
-        """Keep some rows.
+        """Add rows to the next file.
 
         Raises:
             InvalidArgumentError: A value is too large for the dtype.
@@ -66,25 +66,23 @@ class PartWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether what is waiting fills a file."""
+        """Whether the added rows fill a file."""
         return self._bytes >= PART_BYTES
 
     def flush(self) -> None:
-        """Write what is waiting, and bring it to disk.
+        """Write the added rows, and flush them to disk.
 
         Raises:
-            OSError: It cannot be written, as on a disk that is full; nothing of it is left.
+            OSError: Writing fails, for example because the disk is full; the incomplete file is removed.
         """
         waiting = [rows for rows in self._waiting if len(rows)]
         self._waiting, self._bytes = [], 0
         if not waiting:
             return
-        tensors = {
-            name: torch.cat([getattr(rows, name) for rows in waiting]).contiguous()
-            for name in ("logits", "features", "labels", "groups")
-            if getattr(waiting[0], name) is not None
-        }
-        keys = [key.encode(errors="surrogatepass") for rows in waiting for key in rows.keys]
+        rows = concatenate(waiting)
+        columns = {"logits": rows.logits, "features": rows.features, "labels": rows.labels, "groups": rows.groups}
+        tensors = {name: column.contiguous() for name, column in columns.items() if column is not None}
+        keys = [key.encode(errors="surrogatepass") for key in rows.keys]
         tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
         tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
         name = f"{self.prefix}-{len(self.parts):05d}.safetensors"
@@ -95,7 +93,7 @@ class PartWriter:
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             (self.folder / name).unlink(missing_ok=True)
-            raise OSError(f"{self.folder / name}: it cannot be written ({error})") from error
+            raise OSError(f"{self.folder / name}: cannot write the file ({error})") from error
         self.parts.append((name, len(keys)))
 
     def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
@@ -108,24 +106,24 @@ class PartWriter:
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
                     f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which {self.dtype}"
-                    " cannot hold; keep bfloat16 or float32"
+                    " cannot represent; use bfloat16 or float32"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
 
 
-class StoredRows(RowSamples):
-    """The rows of one stream on disk; slices are read when they are asked for.
+class StoredRows(RowSource):
+    """The rows of one stream on disk; slices are read when they are requested.
 
     Args:
-        folder: Where the parts lie.
+        folder: Folder of the parts.
         parts: Files and their rows.
-        skipped: Keys, with the stream's name in front, of images that could not be used when it was recorded, and why.
-        content: What tells these rows from those of other images.
-        whole_size: Number of images of the set that these are of; None = these and the skipped ones are all.
+        skipped: Keys, with the stream's name, of images that could not be used when it was recorded, and why.
+        content: Text that distinguishes these rows from those of other images.
+        whole_size: Number of images of the whole set; None = these rows and the skipped images.
 
     Raises:
-        DataError: A part is missing, damaged, or does not hold its rows.
+        DataError: A part is missing or damaged, or has another number of rows.
     """
 
     def __init__(
@@ -144,7 +142,9 @@ class StoredRows(RowSamples):
         self._open: dict[str, Any] = {}
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
-            raise DataError(f"{folder}: its parts have features and logits of different sizes, {sorted(shapes)}")
+            raise DataError(
+                f"{folder}: expected parts with equal numbers of features and logits, got {sorted(shapes)}{AGAIN}"
+            )
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
     def _check(self, file: str, rows: int) -> tuple[int, int]:
@@ -152,10 +152,10 @@ class StoredRows(RowSamples):
             part = self._part(file)
             sizes = {name: part.get_slice(name).get_shape() for name in part.keys()}  # noqa: SIM118 - no mapping
         except (OSError, SafetensorError) as error:
-            raise DataError(f"{self.folder / file}: missing or damaged ({error}); record anew") from error
+            raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows} or not {"labels", "groups", "keys", "key_ends"} <= sizes.keys():
-            raise DataError(f"{self.folder / file}: it holds {sizes}; {rows} rows are announced; record anew")
+            raise DataError(f"{self.folder / file}: expected {rows} rows, got arrays of {sizes}{AGAIN}")
         return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
 
     def __len__(self) -> int:
@@ -178,12 +178,7 @@ class StoredRows(RowSamples):
         if not found:
             none = torch.zeros(0, dtype=torch.int64)
             return Rows(torch.zeros(0, self.num_classes), torch.zeros(0, self.width), none, none, [])
-        logits, features = (
-            None if getattr(found[0], name) is None else torch.cat([getattr(part, name) for part in found])
-            for name in ("logits", "features")
-        )
-        labels, groups = (torch.cat([getattr(part, name) for part in found]) for name in ("labels", "groups"))
-        return Rows(logits, features, labels, groups, [key for part in found for key in part.keys])
+        return concatenate(found)
 
     def keys(self) -> Iterator[str]:
         """All keys; nothing else is read."""
@@ -200,13 +195,9 @@ class StoredRows(RowSamples):
     def _keys(self, file: str, start: int, stop: int) -> list[str]:
         part = self._part(file)
         ends = part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
-        begins = ends[:-1] if start else [0, *ends[:-1]]
-        ends = ends[1:] if start else ends
-        text = part.get_slice("keys")[begins[0] : ends[-1]].numpy().tobytes()
-        return [
-            text[a - begins[0] : b - begins[0]].decode(errors="surrogatepass")
-            for a, b in zip(begins, ends, strict=True)
-        ]
+        edges = ends if start else [0, *ends]
+        text = part.get_slice("keys")[edges[0] : edges[-1]].numpy().tobytes()
+        return [text[a - edges[0] : b - edges[0]].decode(errors="surrogatepass") for a, b in pairwise(edges)]
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
@@ -214,22 +205,22 @@ class StoredRows(RowSamples):
         return self._open[file]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Other processes open the files themselves."""
+        """Leave out open files, which other processes open themselves."""
         return {**self.__dict__, "_open": {}}
 
 
 def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
-    """Write the manifest, which makes the parts a cache, after everything else.
+    """Write the manifest after everything else: it makes the parts a complete cache.
 
     Args:
         folder: The cache.
-        manifest: What to write.
-        head: The linear head; None = there is none, or it was written before.
+        manifest: Content of the manifest.
+        head: The linear head; None = there is none, or it has already been written.
     """
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
-    # In ASCII: keys of images that were skipped may hold what no UTF-8 can.
+    # In ASCII: keys of skipped images may have halves of surrogate pairs, which UTF-8 cannot encode.
     write_text(folder / MANIFEST, json.dumps(to_plain(manifest), indent=1, allow_nan=False))
 
 
@@ -246,7 +237,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
-    if manifest.head_problem:  # why there is none
+    if manifest.head_problem:
         return manifest, None
     try:
         head = load_file(folder / HEAD)

@@ -31,7 +31,7 @@ from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
 from oodlit.detectors.statistics import ClassMoments, FeatureBank, TrainSample
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.recorded import RecordedData, RecordedModule
-from oodlit.recorded.rows import Rows, RowSamples
+from oodlit.recorded.rows import Rows, RowSource
 from tests.callbacks.support import make_trainer
 
 BATCH, WIDTH = 64, 2048
@@ -53,7 +53,7 @@ class Endless:
             yield Sample(str(i), torch.rand(3, 2, 2, generator=generator), label=label)
 
 
-class MadeRows(RowSamples):
+class MadeRows(RowSource):
     """As many features as asked for, made when they are read."""
 
     width, num_classes = 64, 0

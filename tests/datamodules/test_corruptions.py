@@ -111,7 +111,7 @@ def test_bad_settings(monkeypatch):
         CorruptedSource(id_source())
 
 
-# FAULTS 'Preprocessing and lossy storage (ImageNet-C)'
+# Preprocessing and lossy storage (ImageNet-C)
 
 
 def stripes() -> Image.Image:

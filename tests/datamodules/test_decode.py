@@ -1,4 +1,4 @@
-"""Every colour mode has one reading; nothing broken gets through. FAULTS 'Datasets': colour modes and orientation."""
+"""Every color mode and orientation has one conversion; broken files are errors."""
 
 import io
 import struct

@@ -1,4 +1,4 @@
-"""What Lightning's predict loop makes of the data module. The data rows of FAULTS 'Lightning predict' by name."""
+"""The data module in Lightning's predict loop."""
 
 import multiprocessing
 import tracemalloc
@@ -99,7 +99,7 @@ AWKWARD = {
 @pytest.mark.parametrize("workers", [0, 1, 2, 3])
 @pytest.mark.parametrize("case", AWKWARD)
 def test_length_arithmetic(tmp_path: Path, case: str, workers: int) -> None:
-    """FAULTS: an exact length for any shards, workers and processes; partial batches are kept, and Lightning agrees."""
+    """An exact length for any shards, workers and processes; partial batches are kept, and Lightning agrees."""
     lengths, batch_size = AWKWARD[case]
     keys = write_tiny_shards(tmp_path, lengths, role=Role.ID)
     stream = shard_stream(tmp_path)

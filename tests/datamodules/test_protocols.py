@@ -1,4 +1,4 @@
-"""FAULTS 'Datasets': label subset and mask, overlap between sets, preprocessing of the backbone."""
+"""Label subset and mask, overlap between sets, preprocessing of the backbone."""
 
 import numpy as np
 import pytest

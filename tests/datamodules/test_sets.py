@@ -1,4 +1,4 @@
-"""Official layouts, made small: every file comes back once with its class. FAULTS 'Datasets'."""
+"""Official layouts in small: every file is read once, with its class."""
 
 import io
 import tarfile
@@ -67,7 +67,7 @@ def test_unknown_set():
         describe("imagenet-r")
 
 
-# Classes of ImageNet: FAULTS 'Index mapping, names as keys'
+# Classes of ImageNet: index mapping, names as keys
 
 
 def test_index_mapping_sorted_wnids_from_zero():
@@ -113,7 +113,7 @@ def test_classes_outside_the_subset_are_another_set():
 
 
 def test_labels_by_string_order():
-    """FAULTS: folders "0".."999" (ImageNetV2): label = int(name)."""
+    """Folders "0".."999" (ImageNetV2): label = int(name)."""
     paths = [f"imagenetv2-matched-frequency-format-val/{i}/a.jpeg" for i in range(1000)]
     selection = select(replace(describe("imagenet_v2"), expected_count=1000), paths)
     assert all(
@@ -233,7 +233,7 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
         read_file_list(tmp_path / "list.txt")
 
 
-# Numbers and versions: FAULTS 'Overlap between OOD sets, wrong versions'
+# Numbers and versions
 
 
 def small(**options: object) -> DatasetDescription:
@@ -314,7 +314,7 @@ def test_shards_of_another_number_are_refused(tmp_path):
 
 
 def test_original_bytes_are_copied_never_encoded_again(tmp_path):
-    """FAULTS 'lossy storage': a noise image comes back bit by bit."""
+    """Storage is lossless: a noise image is read back bit by bit."""
     noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8), "JPEG")
     (tmp_path / "folder" / "a").mkdir(parents=True)
     (tmp_path / "folder" / "a" / "n.JPEG").write_bytes(noise)

@@ -1,4 +1,4 @@
-"""ShardSource: own shards and those of others, whole or broken. The rows of FAULTS 'WebDataset' by name."""
+"""ShardSource: shards of oodlit and of other programs, intact or damaged."""
 
 import json
 import pickle

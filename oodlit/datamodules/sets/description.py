@@ -1,9 +1,13 @@
 """Descriptions of published data sets, and the selection of their files."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from pathlib import PurePosixPath
+from typing import Any
 
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.archives import is_hidden
@@ -79,6 +83,24 @@ class DatasetDescription:
     def facts(self) -> dict[str, str]:
         """License, source and citation for manifests."""
         return {"licence": self.licence, "source": self.source, "citation": self.citation}
+
+
+@cache
+def published_facts() -> Mapping[str, dict[str, Any]]:
+    """The arguments of `DatasetDescription` that are plain values, by name of the set (`facts.json`)."""
+    text = resources.files("oodlit.datamodules.sets").joinpath("facts.json").read_text(encoding="utf-8")
+    sets: dict[str, dict[str, Any]] = json.loads(text)
+    return {name: {**facts, "role": Role(facts["role"])} for name, facts in sets.items()}
+
+
+def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
+    """The description of a set in `facts.json`; `others` are arguments that follow from other data.
+
+    Example:
+        >>> published("textures", lambda path: Membership(group=path.parent.name)).expected_count
+        5640
+    """
+    return DatasetDescription(name=name, place=place, **published_facts()[name], **others)
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import scipy.io
 
-from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published
 from oodlit.datamodules.sets.imagenet_classes import labels_from_ground_truth, wnid_labels
 from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
-from oodlit.roles import Role
 
 _N_VAL = 50_000
 _VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
@@ -40,27 +39,8 @@ def split(name: str) -> Placement:
     return place
 
 
-IMAGENET_TRAIN = DatasetDescription(
-    name="imagenet_train",
-    title="ImageNet-1k, training images",
-    role=Role.TRAIN,
-    layout="train/<wnid>/<file>.JPEG",
-    place=split("train"),
-    expected_count=1_281_167,
-    licence="research use, https://image-net.org/download",
-    source="https://image-net.org/challenges/LSVRC/2012/",
-    citation="Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
-)
-IMAGENET_VAL = replace(
-    IMAGENET_TRAIN,
-    name="imagenet_val",
-    title="ImageNet-1k, validation images",
-    role=Role.ID,
-    layout="val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)",
-    place=split("val"),
-    expected_count=_N_VAL,
-    per_label=50,
-)
+IMAGENET_TRAIN = published("imagenet_train", split("train"))
+IMAGENET_VAL = published("imagenet_val", split("val"))
 
 
 def flat_val(labels: Mapping[str, int]) -> DatasetDescription:

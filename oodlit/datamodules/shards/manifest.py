@@ -1,13 +1,15 @@
 """The manifest of a folder of shards, `_info.json`: timm's layout with additional facts per split."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import starmap
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from oodlit.base.atomic import lock, write_text
+from oodlit.base.json_files import parse_json
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -15,6 +17,7 @@ INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
+_RESTORE = "; restore the manifest, or remove it to count the shards instead"
 
 
 @dataclass(frozen=True)
@@ -107,74 +110,75 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     Raises:
         DataError: The manifest is malformed or inconsistent.
     """
+    manifest = parse_json(data, _Manifest, where=where, hint=_RESTORE)
+    if not manifest.splits:
+        raise DataError(f"{where}: the manifest has no splits{_RESTORE}")
     try:
-        splits = json.loads(data)["splits"]
-        infos = {str(split): _parse_split(str(split), entry) for split, entry in splits.items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{where}: not a valid manifest of shards ({type(error).__name__}: {error}); restore it, or remove it to"
-            f" count the shards instead"
-        ) from error
-    if not infos:
-        raise DataError(f"{where}: the manifest has no splits; restore it, or remove it to count the shards instead")
-    for split, info in infos.items():
-        stated = splits[split].get("num_samples", info.num_samples)
-        if stated != info.num_samples:
-            raise DataError(
-                f"{where}: split {split!r} has num_samples {stated!r}, but its shard lengths add up to"
-                f" {info.num_samples}; restore the manifest, or remove it to count the shards instead"
+        return {split: entry.info(split) for split, entry in manifest.splits.items()}
+    except ValueError as error:
+        raise DataError(f"{where}: {error}{_RESTORE}") from error
+
+
+class _Split(msgspec.Struct, kw_only=True):
+    """Entry of one split in `_info.json`. Only file names and lengths are required, as in timm's manifests."""
+
+    filenames: list[str]
+    shard_lengths: list[Annotated[int, msgspec.Meta(ge=0)]]
+    num_samples: int | None = None
+    dataset: str | None = None
+    role: str | None = None
+    sizes: list[int | None] | None = None
+    sha256: list[str | None] | None = None
+    listings: list[str | None] | None = None
+    class_names: list[str] | None = None
+    label_names: list[str] | None = None
+    label_counts: dict[int, int] | None = None
+    group_counts: dict[int, int] | None = None
+    extra: dict[str, Any] | None = None
+
+    def info(self, split: str) -> ShardInfo:
+        """The split with this name.
+
+        Raises:
+            ValueError: Columns have different lengths, or a file name leads outside of the folder.
+        """
+        _check_file_names(split, self.filenames)
+        unknown = [None] * len(self.filenames)
+        columns = (self.shard_lengths, self.sizes or unknown, self.sha256 or unknown, self.listings or unknown)
+        if any(len(column) != len(self.filenames) for column in columns):
+            raise ValueError(f"split {split!r}: lengths, sizes or checksums do not match the file names")
+        if self.num_samples not in (None, total := sum(self.shard_lengths)):
+            raise ValueError(
+                f"split {split!r} has num_samples {self.num_samples}, but its shard lengths add up to {total}"
             )
-    return infos
-
-
-def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
-    files, lengths = entry["filenames"], entry["shard_lengths"]
-    _check_files(split, files, lengths)
-    columns = [files, lengths]
-    for name, kind in (("sizes", int), ("sha256", str), ("listings", str)):
-        values = entry.get(name) or [None] * len(files)
-        if len(values) != len(files):
-            raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
-        if odd := [value for value in values if value is not None and type(value) is not kind]:
-            raise TypeError(f"split {split!r}: unexpected value {odd[0]!r} in {name}")
-        columns.append(values)
-    names = {name: tuple(entry.get(name) or ()) for name in ("class_names", "label_names")}
-    for name, values in names.items():
-        if not isinstance(entry.get(name) or [], list) or not all(isinstance(value, str) for value in values):
-            raise TypeError(f"split {split!r}: expected {name} to be a list of names")
-    counts = {
-        name: {int(index): int(count) for index, count in (entry.get(name) or {}).items()}
-        for name in ("label_counts", "group_counts")
-    }
-    role = entry.get("role")
-    return ShardInfo(
-        split=split,
-        shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),
-        name=str(entry.get("dataset") or ""),
-        role=None if role is None else Role(role),
-        extra=dict(entry.get("extra") or {}),
-        class_names=names["class_names"],
-        label_names=names["label_names"],
-        label_counts=counts["label_counts"],
-        group_counts=counts["group_counts"],
-    )
-
-
-def _check_files(split: str, files: Any, lengths: Any) -> None:
-    """Check that every shard has a file name within the folder and a number of samples."""
-    if not isinstance(files, list):
-        raise TypeError(f"split {split!r}: expected filenames to be a list")
-    if len(files) != len(lengths) or len(set(files)) < len(files):
-        raise ValueError(
-            f"split {split!r}: {len(files)} file names, {len(set(files))} distinct, {len(lengths)} lengths"
+        return ShardInfo(
+            split,
+            shards=tuple(map(ShardRecord, self.filenames, *columns)),
+            name=self.dataset or "",
+            role=None if self.role is None else Role(self.role),
+            class_names=tuple(self.class_names or ()),
+            label_counts=self.label_counts or {},
+            group_counts=self.group_counts or {},
+            extra=self.extra or {},
+            label_names=tuple(self.label_names or ()),
         )
+
+
+class _Manifest(msgspec.Struct):
+    """The content of `_info.json`."""
+
+    splits: dict[str, _Split]
+
+
+def _check_file_names(split: str, files: Sequence[str]) -> None:
+    """Check that file names are unique and within the folder."""
+    if len(set(files)) < len(files):
+        raise ValueError(f"split {split!r}: {max(files, key=files.count)!r} is listed twice")
     for file in files:
-        if not isinstance(file, str) or PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
+        if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")
         if "::" in file or ":" in file.split("/")[0]:
             raise ValueError(f"split {split!r}: {file!r} is not a file name")
-    if any(type(n) is not int or n < 0 for n in lengths):
-        raise ValueError(f"split {split!r}: shard lengths must be non-negative integers")
 
 
 def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:

@@ -9,10 +9,8 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-import numpy as np
-
 from oodlit.base.retry import retried
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated
 from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
@@ -195,12 +193,11 @@ class ShardSource:
                 if len(digests) == before and only_zeros(file):
                     warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(replace(record, samples=len(digests) - before))
-        values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
-        if repeated := set(values[counts > 1].tolist()):
-            self._raise_repeated(repeated)
+        if twice := repeated(digests):
+            self._raise_repeated(twice)
         return tuple(records)
 
-    def _raise_repeated(self, repeated: set[int]) -> None:
+    def _raise_repeated(self, digests: set[int]) -> None:
         places: dict[str, str] = {}
         for record in self.info.shards:
             where = self._name(record)
@@ -211,7 +208,7 @@ class ShardSource:
                             f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where}; rename one"
                             f" of the samples, or rebuild the shards"
                         )
-                    if key_digest(raw.key) in repeated:
+                    if key_digest(raw.key) in digests:
                         places[raw.key] = where
 
 

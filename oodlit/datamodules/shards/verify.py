@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
-from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.keys import key_digest, repeated
 from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.fields import read_sample
@@ -145,14 +145,12 @@ def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
     """
     if not verifications:
         return []
-    everything = np.concatenate([np.frombuffer(report.digests, dtype=np.uint64) for report in verifications])
-    values, counts = np.unique(everything, return_counts=True)
-    repeated = set(values[counts > 1].tolist())
+    twice = repeated(np.concatenate([report.digests for report in verifications]))
     keys_of: dict[int, list[str]] = {}
     for report in verifications:
         name = report.info.name or Path(report.folder).name
         for digest, key in zip(report.digests, report.keys, strict=True):
-            if digest in repeated:
+            if digest in twice:
                 keys_of.setdefault(digest, []).append(f"{name}/{key}")
     return [Duplicate(tuple(keys)) for keys in keys_of.values()]
 
@@ -161,7 +159,7 @@ class _Verifier:
     """Reads all shards of a split and fills its report."""
 
     def __init__(self, report: ShardReport, max_pixels: int | None, progress: Progress | None) -> None:
-        self.report, self.max_pixels, self.progress = report, max_pixels, progress
+        self.report, self.max_pixels, self.progress = report, max_pixels, progress or (lambda _: None)
         self.shard_of: dict[int, str] = {}
 
     def run(self, expected: Mapping[str, int] | None) -> None:
@@ -217,8 +215,7 @@ class _Verifier:
         # unreadable images are not duplicates of each other: hash their key instead of their content
         content = hashlib.blake2b(sample.image, digest_size=8).digest() if sample.error is None else None
         report.digests.append(digest if content is None else int.from_bytes(content, "little"))
-        if self.progress is not None:
-            self.progress(1)
+        self.progress(1)
 
     def _compare_counts(self, expected: Mapping[str, int] | None) -> None:
         report, info = self.report, self.report.info
