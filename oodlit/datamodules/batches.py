@@ -1,6 +1,5 @@
 """Collate samples into batches, in a worker process or in the main process."""
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from typing_extensions import NotRequired
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
-from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device
+from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device, space_for
 from oodlit.datamodules.device.waiting import ExactReading, Waiting
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
@@ -74,11 +73,6 @@ class StreamBatches(IterableDataset[Any]):
     on_device: bool = False
     _seconds: dict[str, float] = field(default_factory=dict, init=False)
     _like: Tensor | None = field(default=None, init=False)
-
-    @property
-    def code(self) -> dict[str, object]:
-        """The user's own code, by name."""
-        return {"transform": self.transform, "decode": self.decode}
 
     def ranges(self, workers: int) -> list[range]:
         """Ranges of this rank's workers, without the batches that were read before."""
@@ -288,7 +282,7 @@ class _Rows:
             self.whole.append(image)
         else:
             if self._space is None:
-                self._space = _space(self._capacity, image)
+                self._space = space_for(image, self._capacity)
             check_alike(self._stream, self._space[0], image, sample.key)
             self._space[len(self.samples) - len(self.waiting)] = image
         self.samples.append(sample)
@@ -313,13 +307,3 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
         f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
         " the transform must return images of one shape and dtype"
     )
-
-
-def _space(rows: int, like: Tensor) -> Tensor:
-    """Uninitialized memory for a batch; shared memory in a worker."""
-    shape = (rows, *like.shape)
-    if get_worker_info() is None or like.device.type != "cpu":
-        return like.new_empty(shape)
-    size = math.prod(shape) * like.element_size()
-    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
-    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)

@@ -1,6 +1,5 @@
 """One order of classes for a run: labels of all streams are mapped to it by class name."""
 
-import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -164,7 +163,7 @@ def imagenet_keys() -> list[str]:
 
 def _keys(names: Sequence[str]) -> list[str]:
     """Names normalized for comparison: WordNet ids become readable names, Unicode one form."""
-    if all(re.fullmatch(r"n\d{8}", name) for name in names) and set(names) <= wnid_labels().keys():
+    if wnid_labels().keys() >= set(names):
         names = [imagenet_names()[wnid_labels()[name]] for name in names]
     return [_key(name) for name in names]
 

@@ -137,7 +137,8 @@ class StreamLoader:
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
         """Yield the batches, and append the hashes of their keys to `digests`."""
         if self.num_workers:
-            check_movable(self.stream, self._options["multiprocessing_context"], **self._batches.code)
+            code = {"transform": self._batches.transform, "decode": self._batches.decode}
+            check_movable(self.stream, self._options["multiprocessing_context"], **code)
         pin = torch.cuda.is_available()
         loader: DataLoader[Batch] = DataLoader(
             self._batches, batch_size=None, collate_fn=_as_it_is, pin_memory=pin, **self._options

@@ -1,6 +1,7 @@
 """Select JPEG files that a device can decode, send them in one tensor, and decode them."""
 
 import io
+import math
 import re
 import warnings
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from oodlit.datamodules.decode import opened
+from oodlit.datamodules.decode import open_image
 from oodlit.errors import DataError, RequirementError
 
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
@@ -65,7 +66,7 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
     if not data.startswith(b"\xff\xd8"):
         return None
     try:
-        image = opened(data, max_pixels)
+        image = open_image(data, max_pixels)
     except DataError:
         return None
     if not isinstance(image, JpegImageFile) or image.format != "JPEG":
@@ -87,6 +88,16 @@ def _has_end(data: bytes, place: int) -> bool:
     return False
 
 
+def space_for(like: Tensor, rows: int) -> Tensor:
+    """Uninitialized memory for `rows` tensors like `like`; in a worker, it is shared with the main process."""
+    shape = (rows, *like.shape)
+    if get_worker_info() is None or like.device.type != "cpu":
+        return like.new_empty(shape)
+    size = math.prod(shape) * like.element_size()
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
+    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)
+
+
 @dataclass(frozen=True, eq=False)
 class Jpegs:
     """JPEG files in one tensor: in shared memory, separate tensors would each keep a file open.
@@ -106,11 +117,7 @@ class Jpegs:
         """Join files; in a worker, in shared memory."""
         ends = tuple(np.cumsum([len(file.data) for file in files], dtype=np.int64).tolist())
         total = ends[-1] if files else 0
-        if get_worker_info() is None:
-            data = torch.empty(total, dtype=torch.uint8)
-        else:
-            storage = torch.UntypedStorage._new_shared(total)  # type: ignore[no-untyped-call] # as PyTorch collates
-            data = torch.empty(0, dtype=torch.uint8).set_(storage)
+        data = space_for(torch.empty((), dtype=torch.uint8), total)
         joined = data.numpy()
         for file, end in zip(files, ends, strict=True):
             joined[end - len(file.data) : end] = np.frombuffer(file.data, dtype=np.uint8)

@@ -94,13 +94,13 @@ def published_facts() -> Mapping[str, dict[str, Any]]:
 
 
 def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
-    """The description of a set in `facts.json`; `others` are arguments that follow from other data.
+    """The description of a set in `facts.json`; `others` are arguments that are not in the file.
 
     Example:
         >>> published("textures", lambda path: Membership(group=path.parent.name)).expected_count
         5640
     """
-    return DatasetDescription(name=name, place=place, **published_facts()[name], **others)
+    return DatasetDescription(name=name, place=place, **(published_facts()[name] | others))
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def select(
         )
     known = tuple(description.classes)
     extra = sorted(counts.keys() - set(known) - {""})
-    names = known + tuple(extra) if not known or extra else known
+    names = (*known, *extra)
     index = {name: i for i, name in enumerate(names)} | {"": -1}
     return Selection(
         paths=list(places),

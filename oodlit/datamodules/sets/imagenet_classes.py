@@ -42,10 +42,21 @@ def class_names() -> tuple[str, ...]:
         >>> class_names()[1], [name for name in class_names() if name.startswith("crane")]
         ('goldfish', ['crane (n02012849)', 'crane (n03126707)'])
     """
-    lemmas = dict(line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
-    names = [lemmas[wnid].strip('"').split(",")[0].strip() for wnid in wnids()]
+    names = [first_lemmas()[wnid] for wnid in wnids()]
     counts = Counter(names)
     return tuple(name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids(), strict=True))
+
+
+@cache
+def first_lemmas() -> Mapping[str, str]:
+    """The first lemma of every synset of ImageNet-21k, by wnid.
+
+    Example:
+        >>> first_lemmas()["n02512053"]
+        'fish'
+    """
+    lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
+    return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}
 
 
 @cache

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
-from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published, published_facts
 
 
 class NincoClass(NamedTuple):
@@ -35,19 +35,6 @@ def _classes() -> Iterator[NincoClass]:
 
 NINCO_CLASSES = tuple(_classes())
 """The 64 classes in the order of the published list."""
-_POPULAR = {
-    "Places": 153,
-    "iNaturalist_OOD_Plants": 383,
-    "Species": 172,
-    "ImageNet_O": 309,
-    "OpenImage_O": 368,
-    "Textures": 288,
-    "COOD": 212,
-    "ImageNet_1k_OOD_400_ood": 235,
-    "SSB_easy": 151,
-    "SSB_hard": 208,
-    "360OpenSet": 236,
-}
 
 
 def below(folder: str, groups: Collection[str]) -> Placement:
@@ -72,4 +59,6 @@ def _part(name: str, folder: str, classes: Mapping[str, int | None]) -> DatasetD
 NINCO = _part("ninco", "NINCO_OOD_classes", {c.folder: c.n_images for c in NINCO_CLASSES})
 NINCO_UNIT_TESTS = _part("ninco_unit_tests", "NINCO_OOD_unit_tests", dict.fromkeys(UNIT_TESTS, 400))
 UNIT_TEST_SET = _part("unit_tests", "unit_tests", dict.fromkeys(UNIT_TESTS))
-NINCO_POPULAR = _part("ninco_popular", "NINCO_popular_datasets_subsamples", _POPULAR)
+NINCO_POPULAR = _part(
+    "ninco_popular", "NINCO_popular_datasets_subsamples", published_facts()["ninco_popular"]["classes"]
+)

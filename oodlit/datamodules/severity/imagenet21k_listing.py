@@ -1,13 +1,13 @@
 """List a pool from ImageNet-21k: its classes, their images, and the part of each image."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out
 from oodlit.datamodules.severity.split import Part, draw, read_split
-from oodlit.datamodules.shards.class_files import Images, Place, class_files
+from oodlit.datamodules.shards.class_files import Classes, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError, InvalidArgumentError
 
@@ -124,9 +124,7 @@ def list_imagenet21k(
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
 
 
-def _drawn(
-    there: Mapping[str, Callable[[], Images]], reasons: dict[str, str], estimation: int, test: int
-) -> dict[str, _ImagesOfClass]:
+def _drawn(there: Classes, reasons: dict[str, str], estimation: int, test: int) -> dict[str, _ImagesOfClass]:
     """Draw the images of all classes without an exclusion reason; classes with too few images get one."""
     images: dict[str, _ImagesOfClass] = {}
     for wnid in there.keys() - reasons.keys():
@@ -153,9 +151,7 @@ def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[st
     return found
 
 
-def _listed(
-    wnid: str, parts: Mapping[str, Part], there: Mapping[str, Callable[[], Images]], complete: bool
-) -> _ImagesOfClass:
+def _listed(wnid: str, parts: Mapping[str, Part], there: Classes, complete: bool) -> _ImagesOfClass:
     """The listed images of one class."""
     found = there[wnid]() if wnid in there else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:

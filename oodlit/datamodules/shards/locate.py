@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeAlias
 
 from braceexpand import braceexpand
 
@@ -20,8 +21,11 @@ from oodlit.datamodules.shards.numbering import check_all_there
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.errors import DataError
 
+Shards: TypeAlias = str | Path | Sequence[str | Path]
+"""A folder of shards, a pattern, path or URL, or a list of paths or URLs."""
 
-def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
+
+def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
     """Find shards by folder, path, URL, pattern or list.
 
     Args:

@@ -12,7 +12,7 @@ from typing import BinaryIO, Literal
 from oodlit.base.retry import retried
 from oodlit.datamodules.keys import key_digest, repeated
 from oodlit.datamodules.shards.fields import read_sample
-from oodlit.datamodules.shards.locate import check_files, join, locate
+from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
 from oodlit.datamodules.shards.remote import Cache, is_url
@@ -47,7 +47,7 @@ class ShardSource:
 
     def __init__(
         self,
-        shards: str | Path | Sequence[str | Path],
+        shards: Shards,
         *,
         split: str | None = None,
         cache: Cache | None = None,
@@ -213,7 +213,7 @@ class ShardSource:
 
 
 def shard_stream(
-    shards: str | Path | Sequence[str | Path],
+    shards: Shards,
     *,
     name: str | None = None,
     role: Role | None = None,
