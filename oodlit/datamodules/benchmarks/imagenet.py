@@ -87,7 +87,7 @@ class ImageNetBenchmark(OODDataModule):
         for name in sets:
             description = chosen.get(name)
             if description is None:
-                found.append(shard_stream(place.find(name), name=name))
+                found.append(shard_stream(place.given.get(name, place.root / name), name=name))
             elif description is UNIT_TEST_SET and place.find(name) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)

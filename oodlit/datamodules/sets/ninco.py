@@ -51,14 +51,13 @@ def below(folder: str, groups: Collection[str]) -> Placement:
     return place
 
 
-def _part(name: str, folder: str, classes: Mapping[str, int | None]) -> DatasetDescription:
-    """A set whose classes are the folders within a part of the archive."""
+def _part(name: str, folder: str, classes: Mapping[str, int | None] | None = None) -> DatasetDescription:
+    """A set whose classes are the folders within a part of the archive; None = those in `facts.json`."""
+    classes = published_facts()[name]["classes"] if classes is None else classes
     return published(name, below(folder, classes), classes=classes)
 
 
 NINCO = _part("ninco", "NINCO_OOD_classes", {c.folder: c.n_images for c in NINCO_CLASSES})
 NINCO_UNIT_TESTS = _part("ninco_unit_tests", "NINCO_OOD_unit_tests", dict.fromkeys(UNIT_TESTS, 400))
 UNIT_TEST_SET = _part("unit_tests", "unit_tests", dict.fromkeys(UNIT_TESTS))
-NINCO_POPULAR = _part(
-    "ninco_popular", "NINCO_popular_datasets_subsamples", published_facts()["ninco_popular"]["classes"]
-)
+NINCO_POPULAR = _part("ninco_popular", "NINCO_popular_datasets_subsamples")
