@@ -100,19 +100,18 @@ class StreamBatches(IterableDataset[Any]):
             yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
-        rows = self._rows(len(positions))
-        count = 0
-        for sample in self._measured(self._samples(positions)):
-            count += 1
+        return self._batched(self._samples(positions), len(positions))
+
+    def _batched(self, samples: Iterator[Sample], most: int) -> Iterator[Batch]:
+        """Yield batches of samples, of which there are at most `most`."""
+        rows = self._rows(most)
+        for count, sample in enumerate(self._measured(samples), 1):
             self._add(rows, sample)
-            if count % self.batch_size == 0 or count == len(positions):
+            if count % self.batch_size == 0 or count == most:
                 yield self._batch(rows)
-                rows = self._rows(len(positions) - count)
-        if count != len(positions):
-            raise DataError(
-                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
-                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
-            )
+                rows = self._rows(most - count)
+        if rows.samples or rows.skipped:
+            yield self._batch(rows)
 
     def _add(self, rows: "_Rows", sample: Sample) -> None:
         """Add a sample to its batch or to the skipped ones."""
@@ -153,10 +152,11 @@ class StreamBatches(IterableDataset[Any]):
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """Yield the samples of the source; errors name the stream and the position."""
-        place = f"the first of positions {positions.start}..{positions.stop - 1}"
+        place, count = f"the first of positions {positions.start}..{positions.stop - 1}", 0
         try:
             for sample in self.stream.source.read(positions.start, positions.stop):
                 yield sample
+                count += 1
                 place = f"the sample after {self.stream.full_key(sample.key)!r}"
         except PreprocessingError as error:  # its message names the sample
             raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
@@ -167,6 +167,11 @@ class StreamBatches(IterableDataset[Any]):
                 f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
                 f" {describe_error(error)}"
             ) from error
+        if count != len(positions):
+            raise DataError(
+                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
+                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
+            )
 
     def _rows(self, remaining: int) -> "_Rows":
         return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)

@@ -246,7 +246,7 @@ class TestInterrupted:
     def test_a_damaged_note_is_an_error(self, tmp_path: Path) -> None:
         entries = self.interrupt(tmp_path)
         (tmp_path / ".build" / "s-test-000000.tar.json").write_text("{")
-        with pytest.raises(DataError, match=r"s-test-000000\.tar\.json is damaged .* remove it and"):
+        with pytest.raises(DataError, match=r"s-test-000000\.tar\.json: not valid JSON .*; remove this file and"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
 
     def test_a_full_disk_is_one_error_and_the_build_goes_on(self, tmp_path: Path, monkeypatch) -> None:

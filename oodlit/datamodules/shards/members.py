@@ -143,9 +143,7 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
 def _split(name: str) -> tuple[str, str] | None:
     """Key and lower-case extension; None for files that are not part of a sample."""
     # Windows programs write "\\" between folders
-    parts = printable(name.replace("\\", "/")).split("/")
-    if "" in parts or "." in parts:
-        parts = [part for part in parts if part not in ("", ".")] or [""]
+    parts = [part for part in printable(name.replace("\\", "/")).split("/") if part not in ("", ".")] or [""]
     hidden = any(part.startswith(".") or (part.startswith("__") and part.endswith("__")) for part in parts)
     if hidden or "__MACOSX" in parts:
         return None

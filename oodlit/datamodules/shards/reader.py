@@ -58,10 +58,9 @@ class ShardSource:
         self.damaged = damaged
         self.cache = cache or Cache()
         self.folder, self.info = locate(shards, split, self.cache)
-        unknown = [record for record in self.info.shards if record.samples < 0]
-        self._counted = {record.file for record in unknown}
+        self._counted = {record.file for record in self.info.shards if record.samples < 0}
         check_files(self.folder, self.info, may_be_damaged=damaged == "mark")
-        if unknown:
+        if self._counted:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
             raise DataError(
@@ -182,17 +181,14 @@ class ShardSource:
         """Count the shards without a manifest, and check that no key occurs in two of them."""
         digests, records = array("Q"), []
         for record in self.info.shards:
-            if record.file not in self._counted:
-                records.append(record)
-                continue
-            where = self._name(record)
-            strays = _Strays(where)
             before = len(digests)
-            with self._open(record) as file:
-                digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, strays))
-                if len(digests) == before and only_zeros(file):
-                    warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
-            records.append(replace(record, samples=len(digests) - before))
+            if record.samples < 0:
+                where = self._name(record)
+                with self._open(record) as file:
+                    digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, _Strays(where)))
+                    if len(digests) == before and only_zeros(file):
+                        warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
+            records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
         if twice := repeated(digests):
             self._raise_repeated(twice)
         return tuple(records)
