@@ -16,6 +16,7 @@ from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
+from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
@@ -90,7 +91,7 @@ class OODDataModule(pl.LightningDataModule):
         # a rank without samples of a stream takes part in the collectives with empty states
         self.allow_zero_length_dataloader_with_multiple_devices = True
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := repeated(names):
             raise InvalidArgumentError(
                 f"streams: the name {twice[0]!r} is used more than once; stream names must be unique"
             )

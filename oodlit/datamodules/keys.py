@@ -3,6 +3,8 @@
 import hashlib
 import unicodedata
 from array import array
+from collections import Counter
+from collections.abc import Iterable
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
@@ -62,11 +64,21 @@ def key_digest(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
-def repeated(digests: "array[int] | np.ndarray") -> set[int]:
-    """The hashes that occur more than once, such as those of repeated keys.
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once.
 
     Example:
-        >>> repeated(array("Q", [3, 1, 3]))
+        >>> repeated(["cat", "dog", "cat"])
+        ['cat']
+    """
+    return [name for name, count in Counter(names).items() if count > 1]
+
+
+def repeated_digests(digests: "array[int] | np.ndarray") -> set[int]:
+    """The hashes of `key_digest` that occur more than once.
+
+    Example:
+        >>> repeated_digests(array("Q", [3, 1, 3]))
         {3}
     """
     values, counts = np.unique(np.asarray(digests, dtype=np.uint64), return_counts=True)

@@ -12,7 +12,7 @@ from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform,
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
 from oodlit.datamodules.failures import Failure
-from oodlit.datamodules.keys import key_digest, repeated
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -131,7 +131,7 @@ class StreamLoader:
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
-        if twice := repeated(digests):
+        if twice := repeated_digests(digests):
             self._raise_repeated(twice)
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:

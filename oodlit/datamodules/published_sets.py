@@ -23,11 +23,11 @@ from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_im
 from oodlit.datamodules.severity.split import FolderSplit
 from oodlit.datamodules.shards.archives import open_files
 from oodlit.datamodules.shards.build import Progress, build_shards
-from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
+from oodlit.datamodules.shards.remote import hexdigest
 from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError

@@ -95,8 +95,7 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
         [0, 1, 2]
     """
     label_of = {ids[wnid]: label for label, wnid in enumerate(sorted(ids))}
-    if len(label_of) < len(ids):
-        twice = [number for number, count in Counter(ids.values()).items() if count > 1]
+    if twice := [number for number, count in Counter(ids.values()).items() if count > 1]:
         raise DataError(f"class id {twice[0]} belongs to more than one wnid; ids must be unique")
     if unknown := sorted(set(truth) - label_of.keys()):
         raise DataError(f"ground truth: expected class ids {min(label_of)}..{max(label_of)}, got {unknown[0]}")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from oodlit.datamodules.keys import printable
+from oodlit.datamodules.keys import printable, repeated
 from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
@@ -176,9 +176,8 @@ def _class_names(folders: set[str]) -> dict[str, str]:
     """Printable class name by folder: the path below the deepest folder that all share."""
     shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
     names = {folder: printable(PurePosixPath(folder).relative_to(shared).as_posix()) for folder in folders}
-    if len(set(names.values())) < len(names):
-        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise DataError(f"two folders have the same class name {twice!r}; rename one of them")
+    if twice := repeated(names.values()):
+        raise DataError(f"two folders have the same class name {twice[0]!r}; rename one of them")
     return names
 
 

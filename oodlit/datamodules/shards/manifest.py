@@ -10,6 +10,7 @@ import msgspec
 
 from oodlit.base.atomic import lock, write_text
 from oodlit.base.json_files import parse_json
+from oodlit.datamodules.keys import repeated
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -172,8 +173,8 @@ class _Manifest(msgspec.Struct):
 
 def _check_file_names(split: str, files: Sequence[str]) -> None:
     """Check that file names are unique and within the folder."""
-    if len(set(files)) < len(files):
-        raise ValueError(f"split {split!r}: {max(files, key=files.count)!r} is listed twice")
+    if twice := repeated(files):
+        raise ValueError(f"split {split!r}: {twice[0]!r} is listed twice")
     for file in files:
         if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from oodlit.base.retry import retried
-from oodlit.datamodules.keys import key_digest, repeated
-from oodlit.datamodules.shards.fields import read_sample
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -189,7 +188,7 @@ class ShardSource:
                     if len(digests) == before and only_zeros(file):
                         warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
-        if twice := repeated(digests):
+        if twice := repeated_digests(digests):
             self._raise_repeated(twice)
         return tuple(records)
 

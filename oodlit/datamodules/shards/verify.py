@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
-from oodlit.datamodules.keys import key_digest, repeated
+from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.build import Progress
-from oodlit.datamodules.shards.copies import hexdigest
-from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
-from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.remote import Cache
+from oodlit.datamodules.shards.remote import Cache, hexdigest
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS
@@ -145,7 +143,7 @@ def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
     """
     if not verifications:
         return []
-    twice = repeated(np.concatenate([report.digests for report in verifications]))
+    twice = repeated_digests(np.concatenate([report.digests for report in verifications]))
     keys_of: dict[int, list[str]] = {}
     for report in verifications:
         name = report.info.name or Path(report.folder).name
