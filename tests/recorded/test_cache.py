@@ -188,7 +188,7 @@ def recorded_copy(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
 
 
-def test_a_run_that_breaks_off_leaves_the_earlier_cache(recorded, tmp_path):
+def test_an_interrupted_run_keeps_the_earlier_cache(recorded, tmp_path):
     folder = recorded_copy(recorded[0], tmp_path / "copy")
     before = sorted(path.name for path in folder.rglob("*"))
     streams = make_streams()
@@ -333,7 +333,7 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     assert results["third"].run.not_applicable == results["first"].run.not_applicable
 
 
-def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
+def test_an_interrupted_recording_of_the_command_line_resumes(tmp_path, capsys):
     record(tmp_path / "cache", kill_at=2, batch_size=64)
     (tmp_path / "run.yaml").write_text(CONFIG)
     COUNTED.clear()
