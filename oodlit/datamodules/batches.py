@@ -13,8 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from typing_extensions import NotRequired
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
-from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device, space_for
-from oodlit.datamodules.device.waiting import ExactReading, Waiting
+from oodlit.datamodules.device.jpegs import ExactReading, Jpeg, Jpegs, Waiting, jpeg_for_device, space_for
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError

@@ -11,9 +11,8 @@ from torch.utils.data import DataLoader
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
-from oodlit.datamodules.failures import Failure
+from oodlit.datamodules.failures import Failure, check_movable, explained
 from oodlit.datamodules.keys import key_digest, repeated_digests
-from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS
