@@ -73,7 +73,7 @@ def as_type(value: object, kind: type[T], *, where: str, hint: str = "") -> T:
         oodlit.errors.DataError: info.json: Expected `int`, got `str` - at `$.images`
     """
     try:
-        return msgspec.convert(value, kind, str_keys=True)
+        return msgspec.convert(value, kind)
     except (msgspec.ValidationError, RecursionError) as error:
         raise DataError(f"{where}: {error}{hint}") from error
 

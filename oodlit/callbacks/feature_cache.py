@@ -56,18 +56,18 @@ class FeatureCache(RunCallback):
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> FeatureRecorder:
         """Check everything that can be wrong before the first batch, and find what is recorded already."""
         if isinstance(module, RecordedModule):
-            raise InvalidArgumentError("FeatureCache: the run reads recorded outputs; record with the network itself")
+            raise InvalidArgumentError(
+                "FeatureCache: this run reads recorded features; run the network to record features"
+            )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches}; a cache holds"
-                " complete streams; for a dry run, give max_images to the data module"
+                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches}; a cache requires complete"
+                " streams; for a dry run, pass max_images to the data module"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)
         if not is_beside and any(isinstance(other, FeatureCache) for other in others):
-            raise InvalidArgumentError(
-                "FeatureCache: expected one callback without OODDetection, the Trainer has several"
-            )
+            raise InvalidArgumentError("FeatureCache: expected one callback, the Trainer has several")
         check_strategy("FeatureCache", trainer.strategy)
         clock = Clock(trainer.strategy.root_device)
         probed = None if is_beside else probe(trainer, module, datamodule)  # before the fingerprint: it finds the head

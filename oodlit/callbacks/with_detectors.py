@@ -44,7 +44,7 @@ class WithDetectors(RunCallback):
         super().__init__(parts, options.output_dir)
         owner = type(self).__name__
         if (detectors is None) == (fitted is None):
-            raise InvalidArgumentError(f"{owner}: give either detectors=[...] or fitted=FOLDER of an earlier fit")
+            raise InvalidArgumentError(f"{owner}: pass either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(owner, detectors)
         self._earlier = EarlierFit()
         if fitted is not None:

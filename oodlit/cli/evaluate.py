@@ -148,7 +148,7 @@ def _check(given: dict[str, Any]) -> None:
 def _recorded(features: Path, detectors: Any, fitted: Path | None) -> tuple[Any, Any, Any]:
     """Module and data of recorded features, and all applicable detectors if none are named."""
     from oodlit.detectors.contract.every import every_detector
-    from oodlit.recorded.from_arrays import read_description
+    from oodlit.recorded.description import read_description
 
     if detectors is None and fitted is None:
         detectors, _ = every_detector()

@@ -13,7 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from typing_extensions import NotRequired
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
-from oodlit.datamodules.device.jpegs import ExactReading, Jpeg, Jpegs, Waiting, jpeg_for_device, space_for
+from oodlit.datamodules.device.jpegs import ExactReading, Jpeg, Jpegs, Waiting, jpeg_for_device, worker_empty
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
@@ -286,7 +286,7 @@ class _Rows:
             self.whole.append(image)
         else:
             if self._space is None:
-                self._space = space_for(image, self._capacity)
+                self._space = _space(self._capacity, image)
             check_alike(self._stream, self._space[0], image, sample.key)
             self._space[len(self.samples) - len(self.waiting)] = image
         self.samples.append(sample)
@@ -311,3 +311,9 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
         f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
         " the transform must return images of one shape and dtype"
     )
+
+
+def _space(rows: int, like: Tensor) -> Tensor:
+    """Uninitialized memory for a batch; shared memory in a worker."""
+    shape = (rows, *like.shape)
+    return worker_empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)

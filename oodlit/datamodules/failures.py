@@ -96,8 +96,9 @@ def explained(error: Exception, stream: str) -> Exception:
         what = "too many open files; raise the limit (ulimit -n), or use fewer workers"
     elif _SHARED.search(text):
         what = (
-            "the shared memory of the worker processes is full (/dev/shm, often 64 MB in a container); enlarge it:"
-            " docker run --shm-size=8g; or use fewer workers, a smaller batch_size or prefetch_factor, or num_workers=0"
+            "the shared memory of the worker processes is full (/dev/shm, often 64 MB in a container); enlarge it"
+            " (docker run --shm-size=8g), or use fewer workers, a smaller batch_size or prefetch_factor, or"
+            " num_workers=0"
         )
     elif text.startswith(_DIED):
         what = "if the machine ran out of memory, use fewer workers or a smaller batch_size"

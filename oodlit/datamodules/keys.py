@@ -2,7 +2,6 @@
 
 import hashlib
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterable
 from urllib.parse import quote, unquote_to_bytes
@@ -74,14 +73,14 @@ def repeated(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def repeated_digests(digests: "array[int] | np.ndarray") -> set[int]:
-    """The hashes of `key_digest` that occur more than once.
+def repeated_digests(digests: np.ndarray) -> set[int]:
+    """The values that occur more than once.
 
     Example:
-        >>> repeated_digests(array("Q", [3, 1, 3]))
+        >>> repeated_digests(np.array([3, 1, 3], np.uint64))
         {3}
     """
-    values, counts = np.unique(np.asarray(digests, dtype=np.uint64), return_counts=True)
+    values, counts = np.unique(digests, return_counts=True)
     return set(values[counts > 1].tolist())
 
 

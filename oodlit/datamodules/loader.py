@@ -5,6 +5,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
@@ -130,8 +131,7 @@ class StreamLoader:
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
-        if twice := repeated_digests(digests):
-            self._raise_repeated(twice)
+        self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
         """Yield the batches, and append the hashes of their keys to `digests`."""
@@ -173,11 +173,14 @@ class StreamLoader:
         except (RuntimeError, OSError) as error:
             raise explained(error, self.stream.name) from error
 
-    def _raise_repeated(self, digests: set[int]) -> None:
+    def _check_unique(self, digests: np.ndarray) -> None:
+        if not (repeated := repeated_digests(digests)):
+            return
+        name = self.stream.name
         for sample in self.stream.source.read(0, len(self.stream)):
-            if key_digest(self.stream.full_key(sample.key)) in digests:
+            if key_digest(self.stream.full_key(sample.key)) in repeated:
                 raise DataError(
-                    f"stream {self.stream.name!r}: key {sample.key!r} occurs more than once, first in"
+                    f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
                     f" {sample.origin or 'the source'}; rename one of the samples, or rebuild the shards"
                 )
 

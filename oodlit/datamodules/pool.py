@@ -4,8 +4,9 @@ import hashlib
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from operator import itemgetter
 
-from oodlit.datamodules.stream import Sample, Stream
+from oodlit.datamodules.stream import Sample, Stream, pick_samples
 from oodlit.errors import InvalidArgumentError
 
 
@@ -47,13 +48,11 @@ class PooledSource:
         return len(self._kept)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Images start, ..., stop - 1; consecutive images of a stream are read together."""
+        """Images start, ..., stop - 1."""
         wanted = self._kept[max(start, 0) : max(stop, 0)]
-        runs = groupby(enumerate(wanted), key=lambda item: (item[1][0], item[1][1] - item[0]))
-        for (number, _), run in runs:
-            positions = [position for _, (_, position) in run]
+        for number, members in groupby(wanted, key=itemgetter(0)):
             stream = self.streams[number]
-            for sample in stream.source.read(positions[0], positions[-1] + 1):
+            for sample in pick_samples(stream.source, [position for _, position in members]):
                 key = stream.full_key(sample.key)
                 yield Sample(key, sample.image, sample.label, number, sample.error, sample.origin)
 

@@ -14,8 +14,7 @@ from oodlit.datamodules.generated.corruptions import CorruptedListing, Corrupted
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
-from oodlit.datamodules.sets.imagenet21k.classes import exclusions_text
-from oodlit.datamodules.sets.imagenet21k.description import IMAGENET21K
+from oodlit.datamodules.sets.imagenet21k.classes import IMAGENET21K, exclusions_text
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET

@@ -1,5 +1,6 @@
 """Streams of images: a name, a role in a run, and a source of samples."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -166,6 +167,30 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
         )
     if role not in NAMES_OF_LABELS and (twice := repeated(class_names)):
         raise InvalidArgumentError(f"{name!r}: two classes are called {twice[0]!r}; rename one")
+
+
+def locate_range(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, range]]:
+    """Find the parts of a source with the positions start, ..., stop - 1.
+
+    Args:
+        ends: End of each part, ascending: the position after its last one.
+        start: First position; negative = 0.
+        stop: Position after the last one; positions beyond the last part are left out.
+
+    Returns:
+        Index of each part, and positions within it.
+
+    Example:
+        >>> list(locate_range([3, 5, 9], 2, 7))
+        [(0, range(2, 3)), (1, range(0, 2)), (2, range(0, 2))]
+    """
+    position, stop = max(start, 0), min(stop, ends[-1] if ends else 0)
+    while position < stop:
+        index = bisect_right(ends, position)
+        first = ends[index - 1] if index else 0
+        last = min(stop, ends[index])
+        yield index, range(position - first, last - first)
+        position = last
 
 
 def pick_samples(source: Source, positions: Sequence[int]) -> Iterator[Sample]:

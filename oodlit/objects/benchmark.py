@@ -106,13 +106,7 @@ class ObjectBenchmark(OODDataModule):
             self.annotations[one.name] = found
         names = names or ()
         reading.setdefault("batch_size", BATCH_SIZE)
-        super().__init__(
-            streams,
-            transform=ToTensor(),
-            class_names=names,
-            any_size=True,
-            **reading,
-        )
+        super().__init__(streams, transform=ToTensor(), class_names=names, any_size=True, **reading)
         self.findings = tuple(_findings(self.annotations, [one.name for one in unknown], names))
 
     @classmethod
@@ -167,14 +161,12 @@ class ObjectBenchmark(OODDataModule):
 def _findings(annotations: dict[str, Annotations], unknown: Sequence[str], names: Sequence[str]) -> list[Finding]:
     found = []
     for name in unknown:
-        if same := annotations[name].classes_like(names):
-            part = annotations[name]
+        part = annotations[name]
+        if same := part.classes_like(names):
             number = sum(part.class_names[label] in same for label in part.labels.tolist())
-            found.append(
-                Finding(
-                    "known_classes",
-                    f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}); they count as"
-                    " unknown objects, so a detector that recognizes them is counted as wrong",
-                )
+            text = (
+                f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}); they count as"
+                " unknown objects, so a detector that recognizes them is counted as wrong"
             )
+            found.append(Finding("known_classes", text))
     return found

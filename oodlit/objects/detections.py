@@ -17,6 +17,8 @@ __all__ = ["Detections"]
 
 CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 """Columns of the corners of a box in tables."""
+_PER_BOX = ("boxes", "confidence", "image", "predictions", "index")
+"""Tensors with a row per box."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +61,10 @@ class Detections:
 
     def __post_init__(self) -> None:
         """Check shapes, types and values; fill in derived fields."""
-        n = _float(self, "boxes", (-1, 4))
-        _float(self, "confidence", (n,))
-        _integers(self, "image", n)
+        _convert(self, "boxes", (-1, 4), floating=True)
+        n = len(self.boxes)
+        _convert(self, "confidence", (n,), floating=True)
+        _convert(self, "image", (n,))
         object.__setattr__(self, "keys", tuple(self.keys))
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
@@ -91,7 +94,7 @@ class Detections:
         if self.index is None:
             object.__setattr__(self, "index", _position_within(self.image))
             return
-        _integers(self, "index", n)
+        _convert(self, "index", (n,))
         if n and int(self.index.min()) < 0:
             raise InvalidArgumentError("Detections: expected index to be >= 0, got negative numbers")
         order = torch.argsort(self.index, stable=True)
@@ -118,7 +121,7 @@ class Detections:
             if self.outputs.keys is None:
                 object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
         if self.predictions is not None:
-            _integers(self, "predictions", n)
+            _convert(self, "predictions", (n,))
         elif self.outputs is not None and self.outputs.logits is not None and self.outputs.logits.shape[1]:
             object.__setattr__(self, "predictions", self.outputs.predictions.to(self.boxes.device))
         else:
@@ -157,15 +160,8 @@ class Detections:
 
     def select(self, rows: Tensor | slice) -> "Detections":
         """Select boxes by a slice, an index or a mask; all images and the identities of the boxes stay."""
-        return replace(
-            self,
-            boxes=self.boxes[rows],
-            confidence=self.confidence[rows],
-            image=self.image[rows],
-            predictions=self.classes[rows],
-            outputs=None if self.outputs is None else self.outputs.select(rows),
-            index=self.numbers[rows],
-        )
+        outputs = None if self.outputs is None else self.outputs.select(rows)
+        return replace(self, outputs=outputs, **{name: getattr(self, name)[rows] for name in _PER_BOX})
 
     def above(self, confidence: float) -> "Detections":
         """Select boxes with a confidence of at least `confidence` (t*)."""
@@ -174,16 +170,8 @@ class Detections:
 
     def to(self, device: torch.device | str) -> "Detections":
         """Copy the boxes to another device."""
-        return replace(
-            self,
-            boxes=self.boxes.to(device),
-            confidence=self.confidence.to(device),
-            image=self.image.to(device),
-            sizes=None if self.sizes is None else self.sizes.to(device),
-            predictions=self.classes.to(device),
-            outputs=None if self.outputs is None else self.outputs.to(device),
-            index=self.numbers.to(device),
-        )
+        known = {name: value for name in (*_PER_BOX, "sizes", "outputs") if (value := getattr(self, name)) is not None}
+        return replace(self, **{name: value.to(device) for name, value in known.items()})
 
     @staticmethod
     def cat(parts: Sequence["Detections"]) -> "Detections":
@@ -258,34 +246,21 @@ def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
     return position
 
 
-def _float(self: Detections, name: str, shape: tuple[int, ...]) -> int:
-    """Check that the field is finite and of this shape, -1 = any; convert it to at least 32 bits; return its length."""
+def _convert(self: Detections, name: str, shape: tuple[int, ...], *, floating: bool = False) -> None:
+    """Check type and shape of a field, -1 = any length; convert it to int64, or to at least 32 bits and no NaN."""
     value: Any = getattr(self, name)
-    fits = isinstance(value, Tensor) and value.dtype.is_floating_point and value.ndim == len(shape)
+    fits = isinstance(value, Tensor) and value.dtype.is_floating_point == floating and value.ndim == len(shape)
     if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
         found = (
             f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
         )
-        wanted = ", ".join("boxes" if n == -1 else str(n) for n in shape)
-        raise InvalidArgumentError(
-            f"Detections: expected {name} to be a floating-point tensor of shape ({wanted}), got {found}"
-        )
-    value = value.detach()
-    value = value if value.dtype.itemsize >= 4 else value.float()
-    if wrong := int((~value.isfinite()).sum()):
-        raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
-    object.__setattr__(self, name, value)
-    return len(value)
-
-
-def _integers(self: Detections, name: str, n: int) -> None:
-    value = getattr(self, name)
-    if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.shape != (n,):
-        found = (
-            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
-        )
-        raise InvalidArgumentError(f"Detections: expected {name} to be an integer tensor of shape ({n},), got {found}")
-    object.__setattr__(self, name, value.long())
+        wanted, kind = str(shape).replace("-1", "boxes"), "a floating-point" if floating else "an integer"
+        raise InvalidArgumentError(f"Detections: expected {name} to be {kind} tensor of shape {wanted}, got {found}")
+    if floating:
+        value = value.detach() if value.dtype.itemsize >= 4 else value.detach().float()
+        if wrong := int((~value.isfinite()).sum()):
+            raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
+    object.__setattr__(self, name, value if floating else value.long())
 
 
 def _check_image_keys(keys: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""Read recorded outputs from `.npz`, `.safetensors`, Parquet, and folders of `.npy` files."""
+"""Read arrays from `.npz`, `.safetensors` and Parquet files, and from folders of `.npy` files."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,12 +18,12 @@ Arrays = Mapping[str, Any]
 
 
 def read_arrays(path: str | Path) -> Arrays:
-    """Read the arrays of a file, or of the `.npy` files of a folder, by name; nothing is unpickled.
+    """Read the arrays of a file, or of the `.npy` files of a folder, by name. Nothing is unpickled.
 
-    Columns of Parquet files that hold lists of one length become two-dimensional. `.npy` files are memory-mapped.
+    Columns of Parquet files that contain lists of one length become two-dimensional. `.npy` files are memory-mapped.
 
     Raises:
-        InvalidArgumentError: The file does not exist, or its kind is unknown.
+        InvalidArgumentError: The file does not exist, or its format is unknown.
         DataError: The file cannot be read.
 
     Example:
@@ -42,8 +42,8 @@ def read_arrays(path: str | Path) -> Arrays:
     try:
         return READERS[kind](file)
     except (OSError, ValueError, EOFError, pa.ArrowException, SafetensorError) as error:
-        pickled = "; save plain numbers or text instead of objects" if "pickle" in str(error) else ""
-        raise DataError(f"{file}: not readable as recorded outputs ({error}){pickled}") from error
+        pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
+        raise DataError(f"{file}: cannot read recorded outputs ({error}){pickled}") from error
 
 
 def _npz(file: Path) -> Arrays:
@@ -53,7 +53,7 @@ def _npz(file: Path) -> Arrays:
 
 def _npy(file: Path) -> Arrays:
     raise InvalidArgumentError(
-        f"{file}: a .npy file has only one array; pass its folder with features.npy, logits.npy, labels.npy, or a .npz"
+        f"{file}: a .npy file contains one array; pass its folder with features.npy, logits.npy, labels.npy, or a .npz"
     )
 
 
@@ -70,15 +70,19 @@ def _parquet(file: Path) -> Arrays:
 
 
 def _column(values: Any, name: str) -> Any:
-    if isinstance(values, pa.ChunkedArray):  # several files or none
+    if isinstance(values, pa.ChunkedArray):  # several chunks or none
         values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], values.type)
     if values.null_count:
-        raise ValueError(f"column {name!r} has {values.null_count} missing values")
+        raise ValueError(f"column {name!r} has {values.null_count} empty values")
     if not (pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type)):
         return np.asarray(values.to_pylist()) if pa.types.is_string(values.type) else values.to_numpy(False)
-    if pa.types.is_list(values.type) and len(values.value_lengths().unique()) > 1:
+    flat = values.flatten().to_numpy(False)
+    if len(values) and len(flat) % len(values):
         raise ValueError(f"column {name!r} has lists of different lengths")
-    return values.flatten().to_numpy(False).reshape(len(values), -1)
+    lengths = set(values.value_lengths().to_pylist()) if pa.types.is_list(values.type) else set()
+    if len(lengths) > 1:
+        raise ValueError(f"column {name!r} has lists of {len(lengths)} different lengths")
+    return flat.reshape(len(values), -1)
 
 
 READERS: dict[str, Callable[[Path], Arrays]] = {
@@ -91,10 +95,10 @@ READERS: dict[str, Callable[[Path], Arrays]] = {
 
 
 def as_tensor(values: Any) -> torch.Tensor:
-    """Convert an array or tensor to a tensor on the CPU, without copying if possible."""
+    """Convert an array or tensor to a tensor on the CPU, without a copy if possible."""
     if isinstance(values, torch.Tensor):
         return values.detach().cpu()
     array = np.asarray(values)
     if array.dtype == np.float16 or array.dtype.kind in "fiub":
         return torch.from_numpy(array if array.flags.writeable else array.copy())
-    raise InvalidArgumentError(f"expected an array of numbers, got {array.dtype}")
+    raise InvalidArgumentError(f"expected an array of numbers, got dtype {array.dtype}")

@@ -1,4 +1,4 @@
-"""Convert arrays by name, or a file of them, to the stream of one set."""
+"""Make the stream of one set from arrays by name, or from a file of them."""
 
 import difflib
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ from oodlit.recorded.rows import MemoryRows, Rows
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
-"""What a set can consist of; at least one of the first two must be given."""
+"""Fields of a set; one of the first two must be given."""
 
 Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
-"""Accepted forms of the outputs of one set."""
+"""Accepted as the outputs of one set."""
 GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | str | Path
-"""Accepted forms of a head: weight and bias."""
+"""Accepted as a head: weight and bias, in one of these forms."""
 
 
 def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = ()) -> Stream:
@@ -35,7 +35,7 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
         class_names: Names of the labels, for sets of known classes.
 
     Raises:
-        InvalidArgumentError: The arrays do not fit each other; names the set.
+        InvalidArgumentError: The arrays do not match each other; names the set.
         DataError: A file cannot be read.
     """
     try:
@@ -52,7 +52,7 @@ def head_of(given: GivenHead) -> Head:
     """Make a head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
 
     Raises:
-        InvalidArgumentError: There is no weight, or the shapes do not fit.
+        InvalidArgumentError: The weight is missing, or the shapes do not match.
 
     Example:
         >>> head_of((np.eye(2), np.zeros(2))).num_classes
@@ -75,7 +75,7 @@ def head_of(given: GivenHead) -> Head:
         )
     weight, bias = (None if part is None else as_tensor(part) for part in parts)
     if weight is None or not weight.is_floating_point():
-        raise InvalidArgumentError("head: expected a floating-point weight of shape (classes, features)")
+        raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 
@@ -92,11 +92,11 @@ def _arrays(given: Given) -> Arrays:
 
 
 def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
-    """Convert arrays to rows and the names of their groups."""
-    for name in arrays.keys() - set(FIELDS):  # other arrays, such as paths, are allowed
+    """The rows, and the names of their groups."""
+    for name in arrays.keys() - set(FIELDS):  # other arrays, such as paths, are ignored
         if near := difflib.get_close_matches(str(name).lower(), FIELDS, n=1, cutoff=0.7):
             raise InvalidArgumentError(
-                f"unknown array {name!r}; did you mean {near[0]!r}? Known arrays: {', '.join(FIELDS)}"
+                f"unknown array {name!r}; did you mean {near[0]!r}? Expected some of {', '.join(FIELDS)}"
             )
     values = {name: as_tensor(arrays[name]) for name in FIELDS[:2] if name in arrays}
     if not values:
@@ -108,12 +108,12 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     all_fields = {**values, "labels": labels, "groups": groups, "keys": keys}
     sizes = {name: len(value) for name, value in all_fields.items() if arrays.get(name) is not None}
     if len(set(sizes.values())) > 1:
-        raise InvalidArgumentError(f"expected arrays of one length, got {sizes}")
+        raise InvalidArgumentError(f"the arrays differ in their number of images: {sizes}")
     return Rows(values.get("logits"), values.get("features"), labels, groups, keys), names
 
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Convert groups to numbers; also return their names, which are given or replace the numbers."""
+    """Groups as numbers, and their names: given, or collected from groups that are names."""
     given, names = arrays.get("groups"), tuple(str(name) for name in np.asarray(arrays.get("class_names", [])))
     text = np.asarray(given) if given is not None and not isinstance(given, Tensor) else None
     if text is None or text.dtype.kind not in "UO":
@@ -121,7 +121,7 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     known = names or tuple(sorted(set(map(str, text))))
     index = {name: number for number, name in enumerate(known)}
     if unknown := sorted(set(map(str, text)) - index.keys()):
-        raise InvalidArgumentError(f"group {unknown[0]!r} is not one of the {len(known)} class_names")
+        raise InvalidArgumentError(f"group {unknown[0]!r} is not among class_names ({len(known)} names)")
     return torch.tensor([index[str(name)] for name in text], dtype=torch.int64), known
 
 
@@ -131,7 +131,8 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"{name}: expected integers of shape (images,), got shape {tuple(values.shape)} of {values.dtype}"
+            f"expected {name} to be integers of shape (images,),"
+            f" got shape {tuple(values.shape)} and dtype {values.dtype}"
         )
     return values.long()
 

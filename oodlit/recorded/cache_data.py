@@ -1,4 +1,4 @@
-"""Read a cache of features as module and data of a run, in place of the network and the images."""
+"""Read a feature cache as module and data of a run, in place of the network and the images."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -143,21 +143,21 @@ def split_by_cache(
         FingerprintError: It contains other data of the same name.
     """
     entries = {} if manifest is None else {entry.name: entry for entry in manifest.streams}
-    recorded: list[Stream] = []
-    missing: list[Stream] = []
+    held: list[Stream] = []
+    lacking: list[Stream] = []
     problems = []
     for stream in streams:
         if manifest is None or stream.name not in entries:
-            missing.append(stream)
+            lacking.append(stream)
             continue
         try:
             stored_rows(folder, manifest, entry := _entry_of(folder, entries, stream))
             _check_skipped(folder, entry, on_error)
-            recorded.append(stream)
+            held.append(stream)
         except DataError as error:
             problems.append(str(error))
-            missing.append(stream)
-    return recorded, missing, problems
+            lacking.append(stream)
+    return held, lacking, problems
 
 
 def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> StoredRows:
@@ -168,7 +168,11 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
     """
     content = f"{entry.content} {manifest.dtype}"
     rows = StoredRows(
-        folder / manifest.rows, entry.parts, skipped=entry.skipped, content=content, whole_size=entry.whole
+        folder / manifest.rows,
+        entry.parts,
+        skipped=entry.skipped,
+        content=content,
+        whole_size=entry.whole,
     )
     if len(rows) + len(rows.skipped) != entry.images:
         raise DataError(f"{folder}: stream {entry.name!r} is missing images; record it again")

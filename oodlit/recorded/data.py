@@ -1,4 +1,4 @@
-"""The data of a run on recorded outputs."""
+"""The data of a run that reads recorded outputs instead of images."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ class RecordedData(OODDataModule):
 
     Args:
         streams: Streams whose sources are `RowSource`s.
-        pictures: Source of the images of these keys, for thumbnails; None (default) = no thumbnails.
-        others: See `OODDataModule`.
+        pictures: Source of the images of these keys, for the page; None (default) = no source.
+        others: As for `OODDataModule`.
 
     Raises:
         InvalidArgumentError: The sets have different numbers of features or classes.
@@ -56,7 +56,7 @@ class RecordedData(OODDataModule):
         return RowLoader(stream, batch_size=size, rank=rank, world_size=world_size, start=start, on_request=plan.asked)
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
-        """Read images by key; empty if the data do not have the images themselves."""
+        """Read images by key; empty without a source of images."""
         return {} if self.pictures is None else self.pictures.read_images(keys)
 
 
@@ -71,10 +71,10 @@ class RowBatches(StreamBatches):
             stop = min(start + self.batch_size, positions.stop)
             rows = source.rows(start, stop)
             if len(rows) != stop - start:
-                raise DataError(f"stream {self.stream.name!r}: expected rows {start}..{stop - 1}, got {len(rows)} rows")
+                raise DataError(f"stream {self.stream.name!r}: {len(rows)} rows for positions {start}..{stop - 1}")
             batch = Batch(
                 image=rows.joined,
-                label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as from StreamBatches
+                label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as StreamBatches returns them
                 group=rows.groups.numpy(),  # type: ignore[typeddict-item]
                 key=[self.stream.full_key(key) for key in rows.keys],
                 skipped=[],
@@ -84,7 +84,7 @@ class RowBatches(StreamBatches):
             yield batch
 
     def _check(self, batch: Batch) -> None:
-        """Refuse labels and groups that the stream cannot have; recorded outputs have no samples to skip."""
+        """Reject labels and groups that the stream cannot have; recorded outputs have no bad samples to skip."""
         by_label = self.stream.role in NAMES_OF_LABELS
         names = len(self.stream.class_names)
         index = batch["label"] if by_label else batch["group"]
@@ -93,19 +93,19 @@ class RowBatches(StreamBatches):
         if bad.any():
             place = int(bad.argmax())
             what = "label" if by_label else "group"
-            allowed = f"{least}..{names - 1}" if names else f"at least {least}"
+            allowed = f"in {least}..{names - 1}" if names else f"at least {least}"
             raise DataError(f"{batch['key'][place]!r}: expected {what} {allowed} in this set, got {int(index[place])}")
 
 
 class RowLoader(StreamLoader):
-    """Batches of slices of rows, for this process's part of a stream."""
+    """Batches of slices of rows, for this process's part of the stream."""
 
     batches_class = RowBatches
 
     def __iter__(self) -> Iterator[Batch]:
-        """Read the part of this process once; the first batch of all lists the images skipped in the recording."""
-        part = reader_range(len(self.stream), self.rank, self.world_size)
-        is_first = part.start == 0 and len(part) > 0 and self._batches.start == 0
+        """Read the part of this process once. The stream's first batch lists the skipped images."""
+        share = reader_range(len(self.stream), self.rank, self.world_size)
+        is_first = share.start == 0 and len(share) > 0 and self._batches.start == 0
         skipped = list(getattr(self.stream.source, "skipped", ())) if is_first else []
         for batch in super().__iter__():
             batch["skipped"], skipped = skipped, []
@@ -115,5 +115,5 @@ class RowLoader(StreamLoader):
 def _shape(stream: Stream) -> tuple[int, int]:
     source = stream.source
     if not isinstance(source, RowSource):
-        raise InvalidArgumentError(f"stream {stream.name!r}: expected recorded outputs, got {type(source).__name__}")
+        raise InvalidArgumentError(f"stream {stream.name!r}: {type(source).__name__} contains no recorded outputs")
     return source.width, source.num_classes

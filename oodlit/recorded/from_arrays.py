@@ -1,21 +1,14 @@
-"""Module and data of a run from existing arrays of features and logits, or from a YAML file that lists them."""
+"""Make module and data of a run from existing arrays of features and logits."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
-from oodlit.datamodules.classes import IMAGENET, as_class_names
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.datamodules.classes import as_class_names
+from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
 from oodlit.roles import Role
-
-SETS = ("id", "train")
-NAMED_SETS = ("ood", "shift", "unit_tests")
-KEYS = (*SETS, *NAMED_SETS, "head", "class_names", "name", "batch_size")
 
 
 def recorded_parts(
@@ -45,53 +38,12 @@ def recorded_parts(
 
 
 def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, Given]:
-    """Sets by name; a single set without a name is called by its role."""
+    """Sets by name; a single set gets the name of its role."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or {"logits", "features"} & given.keys():
+    is_named = isinstance(given, Mapping) and not {"logits", "features"} & given.keys()
+    if not is_named:
         return {role: given}
     if not given:
         raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")
     return dict(given)  # type: ignore[arg-type]  # names with sets
-
-
-def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
-    """Read module and data from a file such as this; paths are relative to its folder.
-
-        id: val.npz
-        train: train.npz
-        ood: {ninco: ninco.npz, textures: textures.parquet}
-        head: head.safetensors
-
-    Keys and their meaning are those of `oodlit.evaluate_arrays`; each file is one set.
-
-    Raises:
-        DataError: The file, or one that it lists, cannot be read.
-        UnknownNameError: A key is unknown.
-        InvalidArgumentError: A value is not a path, or arrays do not fit each other.
-    """
-    file = Path(path).expanduser()
-    try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file}: not readable as YAML ({reason})") from error
-    if not isinstance(content, Mapping) or "id" not in content:
-        raise InvalidArgumentError(f"{file}: expected keys with files, at least `id: FILE`; see docs/features.md")
-    for key in content:
-        if key not in KEYS:
-            raise UnknownNameError.of(f"key in {file}:", str(key), KEYS)
-    return recorded_parts(**{key: _resolved(key, value, file) for key, value in content.items()})
-
-
-def _resolved(key: str, value: Any, file: Path) -> Any:
-    if key in NAMED_SETS and isinstance(value, Mapping):
-        return {str(name): _path(f"{key}.{name}", inner, file) for name, inner in value.items()}
-    is_list_of_names = key == "class_names" and isinstance(value, str) and value != IMAGENET
-    return _path(key, value, file) if is_list_of_names or key in (*SETS, *NAMED_SETS, "head") else value
-
-
-def _path(key: str, value: Any, file: Path) -> Path:
-    if not isinstance(value, str):
-        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file, got {value!r}")
-    return file.parent / Path(value).expanduser()

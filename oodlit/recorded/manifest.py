@@ -19,15 +19,15 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
         images: Number of images of the run, including skipped ones.
         classes: Digest of the names of the classes.
         labels: Digest of the names of the labels.
-        prepared: Whether the images already had the size of the network's input.
+        prepared: Whether the images had already been transformed.
         split: The split of a pool, as text; "None" for other streams.
         content: Digest of the source.
         whole: Number of images of the set; None = the number of images.
         class_names: Names of the classes.
         label_names: Names of the labels.
         parts: Files and their rows.
-        skipped: Keys of images that could not be used, and why.
-        loss: Largest difference that the dtype made, by field; empty for float32.
+        skipped: Keys of unusable images, and the reasons.
+        loss: Largest rounding error of the dtype, by field; empty for float32.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Pass(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Args:
         streams: Names of the streams.
-        time: Where its time went; empty if it was interrupted after its last image.
+        time: Time by activity; empty if it was interrupted after its last image.
         acceleration: The fast options of the pass, checked against the plain network.
     """
 
@@ -61,13 +61,13 @@ class Pass(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The content of `cache.json`.
+    """Content of `cache.json`.
 
     Args:
         format: Version of the format.
         oodlit: Version of oodlit that created the cache.
         backbone: Name of the network.
-        fingerprint: Identifies weights and transform by what they do.
+        fingerprint: Fingerprint of weights and transform.
         dtype: "float32", "float16" or "bfloat16"; of features and logits.
         precision: Lightning's name of the precision.
         decoder: What decoded the images: "workers", or the library of a device.
@@ -75,7 +75,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         class_names: Names of the labels; empty if unknown.
         rows: Folder of the parts.
         streams: The complete streams.
-        loss: Largest difference that the dtype made, by field.
+        loss: Largest rounding error of the dtype, by field.
         recordings: The passes that recorded the streams.
     """
 
@@ -95,10 +95,10 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def how(self) -> dict[str, Any]:
-        """Network and numeric format of the streams, by field."""
+        """Network and settings of the recording, by field."""
         fields = ("backbone", "fingerprint", "dtype", "precision", "decoder")
         return {name: value for name in fields if (value := getattr(self, name))}
 
     def stream(self, name: str) -> RecordedStream | None:
-        """A stream by its name; None if it is missing."""
+        """Return a stream by name; None if it is missing."""
         return next((entry for entry in self.streams if entry.name == name), None)

@@ -1,4 +1,4 @@
-"""A module that returns recorded outputs in place of a backbone."""
+"""Recorded outputs in place of a backbone."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,25 +16,28 @@ NO_HEAD = "no head was given with the recorded outputs"
 
 
 class RecordedModule(pl.LightningModule):
-    """A `Backbone` whose batches are already its outputs: features, then logits, side by side.
+    """A `Backbone` whose batches contain its outputs: features, then logits, side by side.
 
     Args:
         width: Number of features; 0 = none.
-        num_classes: Number of logits; 0 = none: they are computed if there is a head.
-        head: The head that follows the recorded features; None = unknown.
+        num_classes: Number of logits; 0 = none, so that they are computed if there is a head.
+        head: The head that turns the recorded features into logits; None = unknown.
         name: Name of the backbone in results.
-        fingerprint: Fingerprint of the backbone; empty = unknown.
+        fingerprint: Fingerprint of the backbone; empty if unknown.
         head_problem: Why there is no head.
-        hint: End of the message for detectors that require more than outputs.
+        hint: Ends the message about a detector that requires more than outputs.
 
     Raises:
-        InvalidArgumentError: The head does not fit the outputs.
+        InvalidArgumentError: The head does not match the outputs.
 
     Example:
         >>> module = RecordedModule(width=2, num_classes=0, head=Head(torch.eye(2)))
         >>> module(torch.tensor([[1.0, 2.0]])).logits
         tensor([[1., 2.]])
     """
+
+    head_layers: tuple[str, ...] = ()
+    """Recorded outputs have no layers."""
 
     def __init__(
         self,
@@ -47,12 +50,12 @@ class RecordedModule(pl.LightningModule):
         head_problem: str = NO_HEAD,
         hint: str = "; recorded outputs contain neither images nor the network",
     ) -> None:
-        """Check that head and outputs fit."""
+        """Check that head and outputs match."""
         super().__init__()
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             raise InvalidArgumentError(
-                f"head: it maps {head.width} features to {head.num_classes} logits, but the recorded outputs have"
-                f" {width} features and {num_classes} logits per image (0 = none)"
+                f"head: turns {head.width} features into {head.num_classes} logits, but the recording has {width}"
+                f" features and {num_classes} logits per image (0 = none)"
             )
         self.name = name
         self.transform: Callable[..., Any] | None = None
@@ -63,18 +66,18 @@ class RecordedModule(pl.LightningModule):
             self.network.register_buffer("weight", head.weight)
             self.network.register_buffer("bias", head.offset)
         elif head is not None:
-            head_problem = "the features that the head is for were not recorded"
-        self._width, self._classes, self._hint = width, num_classes, hint
+            head_problem = "the features for the head were not recorded"
         self.fingerprint = fingerprint
-        self.head_layers: tuple[str, ...] = ()
+        self._width, self._classes, self._hint = width, num_classes, hint
         self.head_problem = "" if head is not None and width else head_problem
+        """Why the logits do not follow from the features; empty if they do."""
 
     @property
     def head(self) -> Head:
         """The linear head.
 
         Raises:
-            RequirementError: There is none, or the recorded logits do not come from it.
+            RequirementError: There is none, or the recorded logits differ from its logits.
         """
         if self.head_problem:
             raise RequirementError(f"{self.name}: {self.head_problem}")
@@ -85,15 +88,15 @@ class RecordedModule(pl.LightningModule):
         return None if self.head_problem else self.head
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """The same fingerprint for any transform."""
+        """The same fingerprint, whatever the transform."""
         return self.fingerprint
 
     def forward(self, images: Tensor) -> Outputs:
-        """Split rows (batch, features + classes) into features and logits."""
+        """Features and logits of rows (batch, features + classes)."""
         features = images[:, : self._width] if self._width else None
         logits = images[:, self._width :] if self._classes else None
         if logits is None and not self.head_problem:
-            assert features is not None  # without features, the head has a problem
+            assert features is not None  # else there is a problem with the head
             logits = self.head(features)
         return Outputs(logits, features)
 
@@ -103,7 +106,7 @@ class RecordedModule(pl.LightningModule):
         return Outputs(made.logits, made.features, labels=batch["label"], groups=batch["group"], keys=batch["key"])
 
     def exact_outputs(self, batch: Any) -> Outputs:
-        """The same outputs, because nothing is accelerated."""
+        """The same outputs: there is no computation to accelerate."""
         return self.predict_step(batch, 0)
 
     @torch.no_grad()
@@ -115,7 +118,7 @@ class RecordedModule(pl.LightningModule):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the outputs from a few rows; checks whether the head returns the recorded logits."""
+        """Facts about the outputs from a few rows. Also compares the logits of the head with the recorded ones."""
         made = self(images.to(self.device))
         if made.logits is not None:
             check_logits(made.logits, self.name)
@@ -145,6 +148,6 @@ def _disagreement(head: Head, made: Outputs) -> str:
     if torch.allclose(rebuilt, logits, rtol=2e-2, atol=2e-2 * scale):
         return ""
     return (
-        f"the recorded logits are not those of the head for the recorded features (they differ by up to"
-        f" {float((rebuilt - logits).abs().max()):.3g}, and the largest is {scale:.3g})"
+        f"the recorded logits differ from those that the head computes from the recorded features (by up to"
+        f" {float((rebuilt - logits).abs().max()):.3g} where the largest is {scale:.3g})"
     )

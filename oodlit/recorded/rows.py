@@ -1,13 +1,13 @@
-"""Recorded outputs of a backbone as a source of samples: the rows of one set."""
+"""Recorded outputs of a backbone as a source: the rows of one set, from memory or from disk."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import InvalidArgumentError
 
@@ -17,8 +17,8 @@ class Rows:
     """Outputs of some images; row i of every field belongs to the same image.
 
     Args:
-        logits: Shape (rows, classes), floating point; None = not recorded.
-        features: Shape (rows, features), floating point; None = not recorded.
+        logits: Shape (rows, classes), floating point; None if not recorded.
+        features: Shape (rows, features), floating point; None if not recorded.
         labels: Shape (rows,), int64; -1 = no label.
         groups: Shape (rows,), int64; -1 = no group.
         keys: Key of every image within its set.
@@ -42,12 +42,15 @@ class Rows:
 
 
 class RowSource(ABC):
-    """A source that can also be read in slices of rows; the image of a sample is its features and logits."""
+    """A source that can also return several samples together, as rows.
+
+    The image of a sample is its features and logits.
+    """
 
     width: int
-    """Number of features; 0 = not recorded."""
+    """Number of features; 0 = none were recorded."""
     num_classes: int
-    """Number of logits; 0 = not recorded."""
+    """Number of logits; 0 = none were recorded."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -59,13 +62,16 @@ class RowSource(ABC):
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples start, ..., stop - 1."""
-        rows = self.rows(start, stop)
-        return map(Sample, rows.keys, rows.joined, rows.labels.tolist(), rows.groups.tolist())
+        return samples_of(self.rows(start, stop))
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""
-        for start in range(0, len(self), _SLICE):
-            yield from (sample for sample in self.read(start, start + _SLICE) if sample.key in keys)
+        wanted = set(keys)
+        for start in range(0, len(self), _AT_ONCE):
+            rows = self.rows(start, start + _AT_ONCE)
+            found = [place for place, key in enumerate(rows.keys) if key in wanted]
+            for place in found:
+                yield from samples_of(select(rows, slice(place, place + 1)))
 
 
 class MemoryRows(RowSource):
@@ -75,8 +81,8 @@ class MemoryRows(RowSource):
         rows: All rows.
 
     Raises:
-        InvalidArgumentError: A field has another shape or number of rows, is not floating point, has NaN or infinite
-            values, or a key occurs twice.
+        InvalidArgumentError: A field has the wrong shape, number of rows or dtype, or NaN or infinite values, or a key
+            occurs twice.
 
     Example:
         >>> none = torch.full((2,), -1)
@@ -87,12 +93,15 @@ class MemoryRows(RowSource):
 
     def __init__(self, rows: Rows) -> None:
         if rows.logits is None and rows.features is None:
-            raise InvalidArgumentError("recorded outputs: expected logits, features or both; got neither")
+            raise InvalidArgumentError("recorded outputs: expected logits or features, got neither")
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
-        if twice := repeated(rows.keys):
-            raise InvalidArgumentError(f"recorded outputs: key {twice[0]!r} occurs twice; keys must be unique")
+        if len(set(rows.keys)) < len(rows.keys):
+            values, counts = np.unique(np.asarray(rows.keys), return_counts=True)
+            raise InvalidArgumentError(
+                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
+            )
         self.all = rows
         self.width, self.num_classes = (0 if part is None else part.shape[1] for part in (rows.features, rows.logits))
 
@@ -112,7 +121,7 @@ def select(rows: Rows, part: slice) -> Rows:
 
 
 def concatenate(parts: Sequence[Rows]) -> Rows:
-    """Join rows that have the same fields."""
+    """Rows of all parts, at least one, in order."""
     logits, features = (
         None if getattr(parts[0], name) is None else torch.cat([getattr(part, name) for part in parts])
         for name in ("logits", "features")
@@ -121,21 +130,29 @@ def concatenate(parts: Sequence[Rows]) -> Rows:
     return Rows(logits, features, labels, groups, [key for part in parts for key in part.keys])
 
 
-_SLICE = 8192
+def samples_of(rows: Rows) -> Iterator[Sample]:
+    """Rows one by one, as the samples of a source."""
+    for key, values, label, group in zip(
+        rows.keys, rows.joined, rows.labels.tolist(), rows.groups.tolist(), strict=True
+    ):
+        yield Sample(key, values, label, group)
+
+
+_AT_ONCE = 8192
 
 
 def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
     if values.ndim != 2 or not values.shape[1]:
         raise InvalidArgumentError(
-            f"recorded {name}: expected shape (images, {name}), one vector per image; got {tuple(values.shape)}"
+            f"expected recorded {name} of shape (images, {name}), one vector per image; got {tuple(values.shape)}"
         )
     if not values.is_floating_point():
-        raise InvalidArgumentError(f"recorded {name}: expected floating point, got {values.dtype}")
-    for start in range(0, len(values), _SLICE):
-        part = values[start : start + _SLICE]
+        raise InvalidArgumentError(f"expected recorded {name} in floating point, got {values.dtype}")
+    for start in range(0, len(values), _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name}: expected finite values, got NaN or infinity, first at {keys[row]!r} (row {row});"
-                " leave such images out, or repair the backbone's outputs"
+                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave out such images,"
+                " or check the backbone"
             )

@@ -1,15 +1,14 @@
 """Recorded outputs on disk: memory-mapped parts in safetensors, and a manifest in JSON.
 
-A folder has `cache.json`, `head.safetensors` if the network has a linear head, and files with tens of megabytes of
-rows each: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as concatenated
-UTF-8 text (`keys`, uint8) with the end of each (`key_ends`, int64).
+A folder contains `cache.json`, `head.safetensors` if the network has a linear head, and one file for some tens of
+megabytes of rows: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as
+UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`, int64).
 """
 
 import json
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
+from oodlit.base.inside import file_inside
 from oodlit.base.json_files import as_type, read_json, to_plain
+from oodlit.datamodules.stream import locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.manifest import FORMAT, Manifest
@@ -35,12 +36,12 @@ PART_BYTES = 64_000_000
 
 @dataclass
 class PartWriter:
-    """Writes the rows of one process and stream in parts.
+    """Writes one process's rows of one stream, in parts.
 
     Args:
-        folder: Folder of the files; created if missing.
-        prefix: Start of the name of every file.
-        dtype: Type of features and logits.
+        folder: Folder of the parts; created if missing.
+        prefix: Start of every file name.
+        dtype: Dtype of features and logits.
     """
 
     folder: Path
@@ -49,12 +50,12 @@ class PartWriter:
     parts: list[tuple[str, int]] = field(default_factory=list)
     """Files and their rows."""
     loss: dict[str, float] = field(default_factory=dict)
-    """Largest difference between recorded and stored values by field, in its own units."""
+    """Largest rounding error by field, in the units of the field."""
     _waiting: list[Rows] = field(default_factory=list)
     _bytes: int = 0
 
     def add(self, rows: Rows) -> None:
-        """Add rows to the next file.
+        """Keep some rows.
 
         Raises:
             InvalidArgumentError: A value is too large for the dtype.
@@ -66,22 +67,25 @@ class PartWriter:
 
     @property
     def is_full(self) -> bool:
-        """Whether the added rows fill a file."""
+        """Whether the rows in memory fill a file."""
         return self._bytes >= PART_BYTES
 
     def flush(self) -> None:
-        """Write the added rows, and flush them to disk.
+        """Write the rows in memory to disk.
 
         Raises:
-            OSError: Writing fails, for example because the disk is full; the incomplete file is removed.
+            OSError: The file cannot be written, as on a full disk; no partial file remains.
         """
         waiting = [rows for rows in self._waiting if len(rows)]
         self._waiting, self._bytes = [], 0
         if not waiting:
             return
         rows = concatenate(waiting)
-        columns = {"logits": rows.logits, "features": rows.features, "labels": rows.labels, "groups": rows.groups}
-        tensors = {name: column.contiguous() for name, column in columns.items() if column is not None}
+        tensors = {
+            name: values.contiguous()
+            for name in ("logits", "features", "labels", "groups")
+            if (values := getattr(rows, name)) is not None
+        }
         keys = [key.encode(errors="surrogatepass") for key in rows.keys]
         tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
         tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
@@ -93,7 +97,7 @@ class PartWriter:
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             (self.folder / name).unlink(missing_ok=True)
-            raise OSError(f"{self.folder / name}: cannot write the file ({error})") from error
+            raise OSError(f"{self.folder / name}: cannot write ({error})") from error
         self.parts.append((name, len(keys)))
 
     def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
@@ -105,22 +109,22 @@ class PartWriter:
             if bool((kept.isinf() & ~values.cpu().isinf()).any()):
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
-                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which {self.dtype}"
-                    " cannot represent; use bfloat16 or float32"
+                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, too large for"
+                    f" {self.dtype}; use bfloat16 or float32"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
 
 
 class StoredRows(RowSource):
-    """The rows of one stream on disk; slices are read when they are requested.
+    """The rows of one stream on disk; slices are read on request.
 
     Args:
         folder: Folder of the parts.
         parts: Files and their rows.
-        skipped: Keys, with the stream's name, of images that could not be used when it was recorded, and why.
-        content: Text that distinguishes these rows from those of other images.
-        whole_size: Number of images of the whole set; None = these rows and the skipped images.
+        skipped: Keys of images that were unusable in the recording, starting with the stream's name, and the reasons.
+        content: Digest of the images behind these rows.
+        whole_size: Number of images of the whole set; None = these and the skipped ones.
 
     Raises:
         DataError: A part is missing or damaged, or has another number of rows.
@@ -142,9 +146,7 @@ class StoredRows(RowSource):
         self._open: dict[str, Any] = {}
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
-            raise DataError(
-                f"{folder}: expected parts with equal numbers of features and logits, got {sorted(shapes)}{AGAIN}"
-            )
+            raise DataError(f"{folder}: its parts have features and logits of different sizes, {sorted(shapes)}")
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
     def _check(self, file: str, rows: int) -> tuple[int, int]:
@@ -155,7 +157,7 @@ class StoredRows(RowSource):
             raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows} or not {"labels", "groups", "keys", "key_ends"} <= sizes.keys():
-            raise DataError(f"{self.folder / file}: expected {rows} rows, got arrays of {sizes}{AGAIN}")
+            raise DataError(f"{self.folder / file}: expected {rows} rows, got {sizes}{AGAIN}")
         return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
 
     def __len__(self) -> int:
@@ -164,21 +166,12 @@ class StoredRows(RowSource):
 
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start, ..., stop - 1."""
-        position, stop = max(start, 0), min(stop, len(self))
-        found = []
-        while position < stop:
-            index = bisect_right(self._ends, position)
-            file, rows = self.parts[index]
-            first = self._ends[index] - rows
-            last = min(stop, self._ends[index])
-            found.append(self._slice(file, position - first, last - first))
-            position = last
-        if len(found) == 1:
-            return found[0]
+        places = locate_range(self._ends, start, stop)
+        found = [self._slice(self.parts[index][0], place.start, place.stop) for index, place in places]
         if not found:
             none = torch.zeros(0, dtype=torch.int64)
             return Rows(torch.zeros(0, self.num_classes), torch.zeros(0, self.width), none, none, [])
-        return concatenate(found)
+        return found[0] if len(found) == 1 else concatenate(found)
 
     def keys(self) -> Iterator[str]:
         """All keys; nothing else is read."""
@@ -195,32 +188,36 @@ class StoredRows(RowSource):
     def _keys(self, file: str, start: int, stop: int) -> list[str]:
         part = self._part(file)
         ends = part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
-        edges = ends if start else [0, *ends]
-        text = part.get_slice("keys")[edges[0] : edges[-1]].numpy().tobytes()
-        return [text[a - edges[0] : b - edges[0]].decode(errors="surrogatepass") for a, b in pairwise(edges)]
+        begins = ends[:-1] if start else [0, *ends[:-1]]
+        ends = ends[1:] if start else ends
+        text = part.get_slice("keys")[begins[0] : ends[-1]].numpy().tobytes()
+        return [
+            text[a - begins[0] : b - begins[0]].decode(errors="surrogatepass")
+            for a, b in zip(begins, ends, strict=True)
+        ]
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
-            self._open[file] = safe_open(self.folder / file, framework="pt")
+            self._open[file] = safe_open(file_inside(self.folder, file), framework="pt")
         return self._open[file]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out open files, which other processes open themselves."""
+        """Other processes open the files themselves."""
         return {**self.__dict__, "_open": {}}
 
 
 def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
-    """Write the manifest after everything else: it makes the parts a complete cache.
+    """Write the manifest. It makes the parts a cache, so it comes last.
 
     Args:
         folder: The cache.
-        manifest: Content of the manifest.
-        head: The linear head; None = there is none, or it has already been written.
+        manifest: Its new content.
+        head: The linear head; None = there is none, or it has been written.
     """
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
-    # In ASCII: keys of skipped images may have halves of surrogate pairs, which UTF-8 cannot encode.
+    # In ASCII: keys of skipped images may not be valid UTF-8.
     write_text(folder / MANIFEST, json.dumps(to_plain(manifest), indent=1, allow_nan=False))
 
 
@@ -237,10 +234,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
-    if manifest.head_problem:
+    file_inside(folder, manifest.rows)
+    if manifest.head_problem:  # why there is none
         return manifest, None
     try:
-        head = load_file(folder / HEAD)
+        head = load_file(file_inside(folder, HEAD))
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results import ObjectResults
 from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store
@@ -19,12 +19,7 @@ __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 SIDE = 320
 """Longest side of a stored picture, in pixels; smaller images keep their size."""
 
-COLOURS = {
-    "found": (46, 160, 67),
-    "missed": (150, 150, 150),
-    "taken": (217, 72, 15),
-    "false": (36, 89, 168),
-}
+COLOURS = {"found": (46, 160, 67), "missed": (150, 150, 150), "taken": (217, 72, 15), "false": (36, 89, 168)}
 """Colors of found objects, objects without a hit, objects taken for a known class, and unknown boxes without object."""
 
 
@@ -143,13 +138,11 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     rows = results.images[["key", "width", "height"]].itertuples(index=False, name=None)
     sizes = {key: (int(width), int(height)) for key, width, height in rows}
     urls = {}
-    marks = {
-        name: marks_of(results, detector, name)
-        for name in results.splits
-        if any(k.startswith(f"{name}/") for k in stored)
-    }
+    marks = {name: marks_of(results, detector, name) for name in {key.partition("/")[0] for key in stored}}
     for key, url in stored.items():
-        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])), formats=["PNG", "JPEG"])
+        if max(picture.size) > SIDE:  # before any pixel is decoded
+            raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels a side, got {picture.size}")
         times = SIDE // max(picture.size)
         if times > 1:  # room for lines and labels
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.objects.results import ObjectResults
-from oodlit.report.box_run import ShownBoxes
 from oodlit.report.headline import percent_text
-from oodlit.report.section import Fact, frame
+from oodlit.report.section import Fact, ShownBoxes, frame
 from oodlit.report.sections.boxes import SECTIONS
 
 

@@ -122,14 +122,15 @@ def _headline_cell(column: Column, row: Any) -> Cell:
 
 def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
     """Sort detectors by their mean FPR over the OOD sets, the best first; undefined values last."""
+    means = mean_rates(results, columns)
+    return sorted(results.detectors, key=lambda name: (math.isnan(means[name]), means[name]))
+
+
+def mean_rates(results: Results, columns: Sequence[Column]) -> dict[str, float]:
+    """Mean FPR over the OOD sets by detector; 0 without OOD sets."""
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
-
-    def rank(index: int) -> tuple[bool, float, int]:
-        values = [c.cells[index].sort for c in rates]
-        mean = float(np.mean(values)) if values else 0.0
-        return math.isnan(mean), mean, index
-
-    return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
+    values = {name: [c.cells[place].sort for c in rates] for place, name in enumerate(results.detectors)}
+    return {name: float(np.mean(own)) if own else 0.0 for name, own in values.items()}
 
 
 def scored_images(results: Results, dataset: str) -> int:

@@ -1,7 +1,7 @@
 """The HTML page: one file without other files or a network, for results of any kind."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from oodlit.report.templates import TEMPLATES
 from oodlit.report.view import view
 from oodlit.results import Results
 from oodlit.results.files.storage import kind_of
-from oodlit.results.names import safe
+from oodlit.results.names import distinct, safe
 from oodlit.results.plots.select import model_name
 
 AnyRun = Results | ObjectResults
@@ -77,10 +77,7 @@ def load_results(directory: str | os.PathLike[str]) -> AnyRun:
 
 
 def render(
-    results: Mapping[str, AnyRun],
-    *,
-    folders: Mapping[str, Path] | None = None,
-    pages: Mapping[str, str] | None = None,
+    results: Mapping[str, AnyRun], *, folders: Mapping[str, Path] | None = None, pages: Mapping[str, str] | None = None
 ) -> str:
     """Render the page.
 
@@ -133,10 +130,7 @@ def _several(
 
 
 def write_report(
-    results: AnyRun | Mapping[str, AnyRun],
-    path: str | os.PathLike[str],
-    *,
-    folders: Mapping[str, Path] | None = None,
+    results: AnyRun | Mapping[str, AnyRun], path: str | os.PathLike[str], *, folders: Mapping[str, Path] | None = None
 ) -> Path:
     """Write the page atomically.
 
@@ -178,19 +172,12 @@ def write_object_report(
     return write_report({place.name: results}, path, folders={place.name: place})
 
 
-def page_names(stem: str, names: Iterable[str]) -> dict[str, str]:
+def page_names(stem: str, names: Collection[str]) -> dict[str, str]:
     """Choose names for the pages of single runs; they are distinct, even if upper and lower case are equal.
 
     Example:
         >>> page_names("report", ["resnet50", "a/b", "a b"])
         {'resnet50': 'report-resnet50.html', 'a/b': 'report-a_b.html', 'a b': 'report-a_b_2.html'}
     """
-    found: dict[str, str] = {}
-    taken: set[str] = set()
-    for name in names:
-        plain = safe(name)[:100]
-        forms = (plain, *(f"{plain}_{count}" for count in range(2, len(taken) + 3)))
-        chosen = next(form for form in forms if form.lower() not in taken)
-        taken.add(chosen.lower())
-        found[name] = f"{stem}-{chosen}.html"
-    return found
+    plain = [safe(name)[:100] for name in names]
+    return {name: f"{stem}-{page}.html" for name, page in zip(names, distinct(plain, same=str.lower), strict=True)}

@@ -4,19 +4,20 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
+from oodlit.objects.results import ObjectResults, ranked
 from oodlit.report.headline import Column, Place, headline_columns, of_sets, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
-from oodlit.results.info import id_dataset
 from oodlit.roles import Role
 
 
@@ -70,7 +71,7 @@ class Shown:
     @cached_property
     def inside(self) -> DatasetInfo:
         """The ID set."""
-        return id_dataset(self.results.datasets)
+        return self.results.id_dataset
 
     def group(self, metric: str, *datasets: str) -> pd.DataFrame | None:
         """Compare all detectors with the best one; None if the metric is not compared over images."""
@@ -110,6 +111,25 @@ class Shown:
         return [info for role in roles for info in self.results.datasets if info.role is role]
 
 
+@dataclass(frozen=True)
+class ShownBoxes:
+    """The run of boxes that sections show.
+
+    Args:
+        results: The run.
+        folder: Folder of its results, with the stored pictures; None = show none.
+    """
+
+    results: ObjectResults
+    folder: Path | None = None
+
+    @cached_property
+    def detectors(self) -> list[str]:
+        """Its detectors, the one with the largest AP_U on the first split first."""
+        splits = self.results.splits
+        return ranked(self.results, splits[0]) if splits else list(self.results.detectors)
+
+
 class Fact(NamedTuple):
     """One of the most important numbers of a run, at the top of its page."""
 
@@ -118,7 +138,7 @@ class Fact(NamedTuple):
     detail: str
 
 
-def frame(shown: Any, sections: Iterable[Callable[[Any], Iterable[Section]]]) -> dict[str, Any]:
+def frame(shown: Shown | ShownBoxes, sections: Iterable[Callable[[Any], Iterable[Section]]]) -> dict[str, Any]:
     """What the pages of runs of every kind show."""
     return {
         "findings": shown.results.findings,

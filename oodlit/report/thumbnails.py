@@ -11,13 +11,18 @@ import numpy as np
 from PIL import Image
 
 from oodlit.base.atomic import write_bytes
+from oodlit.base.inside import file_inside
 from oodlit.errors import DataError
-from oodlit.report.severity_pools import hardest_classes
 from oodlit.results import Results
+from oodlit.results.views.pools import hardest_classes
 from oodlit.roles import Role
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""
+MAX_BYTES = 2_000_000
+"""Largest file that is embedded in a page."""
+_KINDS = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg"}
+"""First bytes of the files that thumbnails have."""
 
 
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
@@ -81,7 +86,7 @@ def clear_thumbnails(folder: Path) -> None:
     names = _read(index).values()
     index.unlink()  # first, so that the index never names a missing file
     for name in names:
-        (target / Path(name).name).unlink(missing_ok=True)
+        file_inside(target, name).unlink(missing_ok=True)
     if not any(target.iterdir()):
         target.rmdir()
 
@@ -90,20 +95,33 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
     """Return `data:` URLs by key, for those `keys` with a thumbnail in `folder`.
 
     Raises:
-        DataError: The index is not readable, or names a missing file.
+        DataError: The index is not readable, or names a missing file, a link out of the folder, or something else than
+            a small PNG or JPEG.
     """
-    path = None if folder is None else folder / "thumbnails" / "index.json"
+    path = None if folder is None else file_inside(file_inside(folder, "thumbnails"), "index.json")
     if path is None or not path.is_file():
         return {}
     index, found = _read(path), {}
     for key in keys:
         if (name := index.get(key)) is None:
             continue
-        file = path.parent / Path(name).name
+        file = file_inside(path.parent, name)
         if not file.is_file():
             raise DataError(f"{path}: missing thumbnail {name!r} of {key!r}; delete the folder to skip pictures")
-        found[key] = data_url(file.read_bytes(), "png" if file.suffix == ".png" else "jpeg")
+        found[key] = _url_of_file(file)
     return found
+
+
+def _url_of_file(file: Path) -> str:
+    """A stored thumbnail as a `data:` URL; anything but a small PNG or JPEG is refused."""
+    with file.open("rb") as opened:
+        data = opened.read(MAX_BYTES + 1)
+    kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
+    if len(data) > MAX_BYTES or not kind:
+        raise DataError(
+            f"{file}: expected a PNG or JPEG of up to {MAX_BYTES} bytes; delete the folder to skip pictures"
+        )
+    return data_url(data, kind)
 
 
 def data_url(data: bytes, kind: str) -> str:

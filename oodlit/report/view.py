@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from oodlit.report.headline import Column, partial_text, percent_text
+from oodlit.report.headline import Column, mean_rates, partial_text, percent_text
 from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
 from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
@@ -55,7 +53,7 @@ def _facts(shown: Shown) -> list[Fact]:
 
 def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> Fact:
     """The first detector, with its FPR on the OOD set, or its mean FPR over several."""
-    means = {name: float(np.mean([c.cells[i].sort for c in rates])) for i, name in enumerate(results.detectors)}
+    means = mean_rates(results, rates)
     first = detectors[0]
     equal = sum(means[name] == means[first] for name in detectors) - 1
     value = f"{first} and {equal} others" if equal > 0 else first

@@ -135,10 +135,8 @@ def _published(results: RunResults) -> Iterator[Finding]:
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
-        numbers = (
-            f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found.accuracy:.2f} % published by timm"
-        )
-        if low <= found.accuracy <= high:
+        numbers = f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found:.2f} % published by timm"
+        if low <= found <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:
             yield Finding("accuracy", f"{place}: {numbers}; they differ significantly. {CAUSES[0].upper()}{CAUSES[1:]}")

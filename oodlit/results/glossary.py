@@ -1,5 +1,6 @@
 """The names in the column `metric` and their meaning."""
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -99,6 +100,16 @@ def better_of(name: str) -> str:
     """
     entry = entry_of(name)
     return "" if entry is None else entry.better
+
+
+def value_text(value: float, *, is_count: bool = False) -> str:
+    """A value of the table for readers: a share in percent with one decimal, a count as an integer, "-" for NaN.
+
+    Example:
+        >>> value_text(0.12345), value_text(3.0, is_count=True), value_text(math.nan)
+        ('12.3', '3', '-')
+    """
+    return "-" if math.isnan(value) else f"{value:.0f}" if is_count else f"{100 * value:.1f}"
 
 
 def headline_metrics(info: DatasetInfo, settings: Settings) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from oodlit.base.fractions import exact_number
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
-from oodlit.results.names import MODEL
+from oodlit.results.names import MODEL, some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
 from oodlit.roles import UNKNOWN_CLASSES, Role
@@ -126,8 +126,7 @@ class Crossing:
         if self.classes:
             text += f"; {', '.join(self.classes)}"
         if self.keys:
-            more = f" and {len(self.keys) - MAX_KEYS} more" if len(self.keys) > MAX_KEYS else ""
-            text += f"; images: {', '.join(self.keys[:MAX_KEYS])}{more}"
+            text += f"; images: {some(self.keys, MAX_KEYS)}"
         return text
 
 
@@ -184,14 +183,13 @@ def describe_check(results: RunResults, limit: Limit) -> str:
     """
     rows = sorted(checked_rows(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
     texts = []
-    for row in rows[:MAX_VALUES]:
+    for row in rows:
         entry, value = entry_of(row["metric"]), row["value"]
         place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
         text = f"{value:.4g}" if entry is None or entry.is_count else f"{100 * value:.4g} %"
         own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
         texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
-    more = f" and {len(rows) - MAX_VALUES} more" if len(rows) > MAX_VALUES else ""
-    return f"{limit} holds {len(rows)} value{'s' if len(rows) > 1 else ''}: {', '.join(texts)}{more}"
+    return f"{limit} holds {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
@@ -27,6 +27,17 @@ def check_name(name: object, kind: str) -> None:
         raise InvalidArgumentError(
             f"{kind} name {name!r}: line breaks, tabs and other control characters are not allowed"
         )
+
+
+def some(names: Sequence[str], limit: int) -> str:
+    """Join names, at most `limit` of them, and state how many more there are.
+
+    Example:
+        >>> some(["a", "b", "c"], 2), some(["a"], 2)
+        ('a, b and 1 more', 'a')
+    """
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + more
 
 
 def safe(name: str) -> str:

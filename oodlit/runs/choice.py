@@ -160,8 +160,8 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
     if names and facts.num_classes and names != facts.num_classes:
         yield Finding(
             "class_lists",
-            f"the network gives {facts.num_classes} logits, the data names {names} classes; labels mean something else"
-            " to the network unless the first ones are the same - give the network's list as class_names=[...]",
+            f"the network returns {facts.num_classes} logits, but the data has {names} classes; unless these are the"
+            " first classes of the network, pass its list of names as class_names=[...]",
         )
 
 
@@ -196,7 +196,7 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
             return batch["image"]
         skipped += batch["skipped"]
     raise DataError(
-        f"stream {stream.name!r}: none of its {len(stream)} images can be used, first {skipped[0][0]}: {skipped[0][1]}"
+        f"stream {stream.name!r}: none of {len(stream)} images can be used, first {skipped[0][0]}: {skipped[0][1]}"
     )
 
 
@@ -209,7 +209,7 @@ def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, 
     reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
     if reasons and (strict or len(reasons) == len(detectors)):
         listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        without = "leave them out, or pass strict=False (on the command line: without --strict)"
+        without = "remove them, or pass strict=False (on the command line: without --strict)"
         way_out = without if strict else "choose others"
         raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
     return reasons

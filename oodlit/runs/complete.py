@@ -13,7 +13,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError
 
 SHOWN = 3
-"""Keys that a message names."""
+"""Number of keys that a message lists."""
 
 
 def check_complete(stream: Stream, group: Group) -> None:
@@ -46,14 +46,14 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     digests = {key: key_digest(stream.full_key(key)) for key in given}
     repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
     missing = sorted(key for key, digest in digests.items() if digest not in times)
-    parts = [f"{int(counts.sum())} samples came over all processes and workers, {len(source)} were announced"]
-    parts += [f"{len(repeated)} keys came more than once ({_shown(repeated)})"] if repeated else []
-    parts += [f"{len(missing)} keys never came ({_shown(missing)})"] if missing else []
+    parts = [f"{int(counts.sum())} samples were read by all processes and workers, expected {len(source)}"]
+    parts += [f"{len(repeated)} keys were read more than once ({_shown(repeated)})"] if repeated else []
+    parts += [f"{len(missing)} keys were never read ({_shown(missing)})"] if missing else []
     if len(given) != len(source):
-        parts.append(f"the pipeline itself gives {len(given)} different keys to a single process")
+        parts.append(f"a single process read {len(given)} different keys from the pipeline")
     return (
-        f"stream {stream.name!r}: {'; '.join(parts)} - cut the pipeline over processes and workers"
-        " (nodesplitter=webdataset.split_by_node), let it give one epoch, or mend the count"
+        f"stream {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and"
+        " workers (nodesplitter=webdataset.split_by_node), limit it to one epoch, or correct the count"
     )
 
 

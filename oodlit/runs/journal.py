@@ -30,9 +30,9 @@ from oodlit.runs.choice import Choice
 
 FOLDER, RUN = ".progress", "run.json"
 TRAINING = "(training)"
-"""In place of the name of a stream: the statistics of all training streams."""
+"""Stands for the statistics of all training streams, in place of the name of a stream."""
 SHARE_OF_TIME = 0.05
-"""Largest share of the time that is spent on writing."""
+"""Largest share of the run's time to spend on writing."""
 
 
 class Journal:
@@ -48,6 +48,8 @@ class Journal:
 
     def files(self, process: int | None = None) -> list[Path]:
         """The files of one process, or of all."""
+        if self.folder.is_symlink():
+            raise DataError(f"{self.folder}: is a link; expected a folder that oodlit made")
         return sorted(self.folder.glob(f"*{self.suffix}" if process is None else f"*-{process:04d}{self.suffix}"))
 
     def read(self, file: Path) -> Any:

@@ -36,7 +36,7 @@ from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.runs.choice import Choice
 
 Record = Callable[[], Mapping[str, Any]]
-"""Returns entries of the record of a run."""
+"""Makes additional entries of the run's record."""
 
 PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
 

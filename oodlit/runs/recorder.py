@@ -14,9 +14,9 @@ class Recorder(ABC):
     """
 
     plan: RunPlan | None = None
-    """What the run asks of its module and data module."""
+    """What the run requires of its module and data module."""
     cost = ""
-    """What the detectors cost, as text, as soon as it is known."""
+    """Text about slow detectors; empty until measured."""
 
     def begin(self) -> None:  # noqa: B027  # beside another run, that run decides which streams are read
         """Find what an earlier start of the run has left, and make room; `plan` is in force from here on."""

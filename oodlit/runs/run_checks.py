@@ -21,7 +21,7 @@ SHARDED = (
     pl.strategies.ModelParallelStrategy,
 )
 MANY_BYTES = 1_000_000_000
-"""Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
+"""Size of the outputs kept by `trainer.predict(return_predictions=True)` above which a warning is shown."""
 
 
 class Parts(NamedTuple):
@@ -62,19 +62,19 @@ def check_packages(
         if not isinstance(part, kind) and any(base.__name__ == kind.__name__ for base in type(part).__mro__):
             raise InvalidArgumentError(
                 f"{owner} is made for pytorch_lightning, but {what} comes from the package {package!r};"
-                " the two do not mix - import pytorch_lightning as pl and build all parts from it"
+                " import pytorch_lightning as pl and build all parts from that package"
             )
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: expected a pl.Trainer, got a {type(trainer).__name__}")
     if not isinstance(module, parts.module):
         raise InvalidArgumentError(
-            f"{owner} runs on an {parts.wrapper}, not on a {type(module).__name__}; wrap the network:"
+            f"{owner}: expected an {parts.wrapper}, got a {type(module).__name__}; wrap the network:"
             f" {parts.wrapper}(network)"
         )
     if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
         raise InvalidArgumentError(
-            f"{owner} needs {parts.needed}, but got {given};"
+            f"{owner}: expected {parts.needed}, got {given};"
             f" call trainer.predict(module, datamodule) with an {parts.data.__name__}"
         )
     return trainer, module, datamodule
@@ -109,7 +109,7 @@ def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> 
     """
     if not isinstance(outputs, parts.outputs):
         raise InvalidArgumentError(
-            f"predict_step of {type(module).__name__} gave a {type(outputs).__name__}; {owner} needs the"
+            f"predict_step of {type(module).__name__} returned a {type(outputs).__name__}; {owner} requires the"
             f" {parts.outputs.__name__} that {parts.wrapper}.predict_step returns"
         )
     return outputs
@@ -124,8 +124,8 @@ def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
     for detector in (part for d in detectors for part in d.modules() if isinstance(part, Detector)):
         if detector.min_train > num_train:
             raise RequirementError(
-                f"{detector!r} needs at least {detector.min_train} training images, the train stream has {num_train};"
-                " use smaller settings, or more images"
+                f"{detector!r} requires at least {detector.min_train} training images, got {num_train}; choose"
+                " smaller settings, or add images"
             )
 
 
@@ -151,8 +151,8 @@ def check_memory(
         shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
-            f"the training statistics need {needed / 1e9:.2f} GB{shared} ({sizes})"
-            f" and {available / 1e9:.2f} GB are free; give KNN a bank_size, or leave the detector out{fewer}"
+            f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes})"
+            f" and {available / 1e9:.2f} GB are free; set bank_size of KNN, or remove the detector{fewer}"
         )
     return needed
 
@@ -195,8 +195,8 @@ def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
     if len(others) > 1:
         name = type(owner).__name__
         raise InvalidArgumentError(
-            f"the Trainer has {len(others)} {name} callbacks, one is possible; give all detectors to one {name},"
-            " and use results.recompute(...) for other settings of the metrics"
+            f"the Trainer has {len(others)} {name} callbacks, but only one is allowed; pass all detectors to one"
+            f" {name}, and use results.recompute(...) for other settings of the metrics"
         )
 
 
@@ -219,8 +219,8 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
-            "the strategy starts processes whose memory is gone when they end (ddp_spawn, ddp_fork, ddp_notebook):"
-            f" give {owner} an output_dir, and read the results with {loader}.load"
+            "results would be lost with the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook); give"
+            f" {owner} an output_dir, and read the results with {loader}.load"
         )
 
 

@@ -73,11 +73,11 @@ class ScoredRun(RowKind):
         self.streams: tuple[Stream, ...] = ()
         """All streams of the results."""
         self.reading: tuple[Stream, ...] = ()
-        """Those that are read: an earlier start may have read some already."""
+        """Streams still to be read; a resumed run has read some already."""
         self.rows: dict[str, Any] = {}  # by data set of the results, in their order
         self.bank = ""  # where large banks are kept, as text
         self.num_fitted = 0
-        """Rows of all processes that detectors were fitted on."""
+        """Number of training rows of all processes."""
         self.results: Any = None
 
     def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
@@ -278,7 +278,9 @@ class ScoredRun(RowKind):
         for failed in gather_objects(self.group, self.scoring.failed):
             self.scoring.failed |= failed
         if not self.scoring.active:
-            raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
+            raise self.scoring.first_error or DataError(
+                "every detector failed on at least one process; see the messages above"
+            )
         self.skipped = sorted({pair for part in gather_objects(self.group, self.skipped) for pair in part})
         self.verification.join(self.group)
         self.results = self.evaluate()
@@ -317,7 +319,7 @@ class ScoredRun(RowKind):
 
     def where(self, kept: Path) -> str:
         """What can be done with the folder of an interrupted run, as text."""
-        return f"what was finished is kept in {kept}; {self.loader}.load reads it"
+        return f"finished data sets are kept in {kept}; {self.loader}.load reads it"
 
     def with_common(self, record: R) -> R:
         """A record with the fields that every kind of run has."""

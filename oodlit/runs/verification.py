@@ -16,12 +16,12 @@ from oodlit.outputs import Outputs
 from oodlit.results.record_parts import AccelerationRecord
 
 MOST_OF_LOGITS = {False: 0.01, True: 0.1}
-"""Largest deviation of the logits, in units of their spread; False: in float32, True: where 16 bits are involved, or a
-device decoded JPEGs to other pixels."""
+"""Largest accepted deviation of the logits, in units of their spread; by whether 16 bits are involved, or a device
+decoded JPEGs to other pixels."""
 MOST_OF_SCORES = {False: 0.05, True: 0.5}
-"""Likewise of the scores of any detector, in units of their spread over the images of the batch."""
+"""Largest accepted deviation of the scores of any detector, in units of their spread over the batch."""
 LEAST_IMAGES = 2
-"""Fewer have no spread: batches of fewer are compared together with the next one."""
+"""Smaller batches are compared together with the next one, since so few images have no spread."""
 
 
 class Matched(NamedTuple):
@@ -206,7 +206,7 @@ class Verification:
 
 
 MIXED = ("bf16-mixed", "16-mixed")
-"""Precisions of which the plain network is at hand: its weights stay in float32."""
+"""Precisions that keep the weights in float32, so that the plain network can be run for comparison."""
 
 
 def relative_deviation(values: Tensor, exact: Tensor) -> float:

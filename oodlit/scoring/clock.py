@@ -11,7 +11,7 @@ import torch
 from oodlit.scoring.span import READING, WAITING, Span
 
 MOST_EVENTS = 4096
-"""Events of a device that wait to be added up; the finished ones are, when there are more."""
+"""Largest number of pending device events; beyond it, finished ones are added up."""
 
 
 class Clock:
@@ -37,7 +37,7 @@ class Clock:
         self._sums: dict[tuple[str, str], tuple[float, int]] = {}
         self._passed: deque[tuple[tuple[str, str], int, Any]] = deque()
         self.reading = dict.fromkeys(READING, 0.0)
-        """Seconds of the reading processes, or of this one where it reads by itself; part of `WAITING` then."""
+        """Seconds spent reading, by the worker processes or, without workers, by this one (then part of `WAITING`)."""
         self.enter("preparation")
 
     def enter(self, part: str, detector: str = "", images: int = 0) -> None:

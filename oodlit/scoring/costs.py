@@ -6,11 +6,11 @@ from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import Span
 
 WARM_UP = 1
-"""Test batches that are not measured: the first one finds algorithms, compiles, and fills caches."""
+"""Number of first test batches to skip: they choose algorithms, compile, and fill caches."""
 MEASURED = 2
-"""Test batches that are measured."""
+"""Number of test batches to measure."""
 LEAST_SECONDS = 10.0
-"""Detectors that add less than this to a run are not worth a word."""
+"""Detectors that add less time than this to a run are not mentioned."""
 
 
 class Costs:

@@ -19,7 +19,8 @@ from oodlit.scoring.span import OTHER
 _log = logging.getLogger("oodlit.callbacks")
 
 MOST_UNUSUAL = 8
-"""Batches that may turn out not to be usual ones, and are scored twice, before all are scored with care."""
+"""Number of batches that may fail deferred checks and be scored twice; after that, every batch is checked"
+" immediately."""
 
 
 class Scoring:
@@ -41,7 +42,7 @@ class Scoring:
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
         self.defers_on = frozenset({"cuda"})
-        """Types of devices that queue their work: checks are deferred to the end of the batch, for all detectors."""
+        """Types of devices that work asynchronously; their checks are deferred to the end of the batch."""
         self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 

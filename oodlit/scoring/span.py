@@ -5,9 +5,9 @@ from dataclasses import dataclass
 OTHER = "other"
 WAITING = "waiting for data"
 PARTS = ("preparation", WAITING, "backbone", "statistics", "fit", "scores", "waiting for processes", "metrics", OTHER)
-"""What a process does, in the order of records and pages. `WAITING` includes copying to the device."""
+"""Activities of a process, in the order of records and pages. `WAITING` includes copying to the device."""
 READING = ("read", "decode", "transform")
-"""What is done for each sample, in the reading processes where there are any."""
+"""Work per sample, in worker processes if there are any."""
 
 
 @dataclass(frozen=True)

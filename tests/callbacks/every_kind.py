@@ -85,7 +85,7 @@ def image_module() -> OODModule:
 
 
 KINDS = {
-    "images": Kind(images, image_module, image_data, table_and_scores, 16, "what was finished is kept in"),
+    "images": Kind(images, image_module, image_data, table_and_scores, 16, "finished data sets are kept in"),
     "boxes": Kind(boxes, runs.make_module, box_data, table_and_boxes, 16, "the fit is kept: ObjectDetection(fitted="),
     "features": Kind(features, image_module, image_data, rows_in, 16, "the next recording resumes from there"),
 }

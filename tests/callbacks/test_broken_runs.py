@@ -161,7 +161,7 @@ def test_output_of_somebody_s_own_predict_step_is_named():
         def predict_step(self, batch, batch_idx, dataloader_idx=0):
             return super().predict_step(batch, batch_idx, dataloader_idx).logits
 
-    with pytest.raises(InvalidArgumentError, match="predict_step of Own gave a Tensor"):
+    with pytest.raises(InvalidArgumentError, match="predict_step of Own returned a Tensor"):
         run([MSP()], module=Own(TinyConvNet(6)))
 
 
@@ -169,7 +169,7 @@ def test_processes_that_take_the_results_with_them_need_a_folder():
     """With ddp_spawn, `results` of the starting process would be None."""
     trainer = make_trainer(OODDetection([MSP()]))
     trainer.strategy._launcher = type("_MultiProcessingLauncher", (), {"launch": lambda _, f, *a, **k: f(*a)})()
-    with pytest.raises(InvalidArgumentError, match=r"memory is gone when they end .* give OODDetection an output_dir"):
+    with pytest.raises(InvalidArgumentError, match=r"ddp_spawn.* give OODDetection an output_dir"):
         trainer.predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
 
 
@@ -177,7 +177,7 @@ def test_processes_that_take_the_results_with_them_need_a_folder():
     ("options", "message"),
     [
         ({"num_thumbnails": -1}, "num_thumbnails to be at least 0, got -1"),
-        ({"fitted": "folder"}, r"give either detectors=\[...\] or fitted=FOLDER"),
+        ({"fitted": "folder"}, r"pass either detectors=\[...\] or fitted=FOLDER"),
     ],
 )
 def test_options_are_checked(options, message):
@@ -200,7 +200,7 @@ def test_list_of_detectors_is_copied():
 
 def test_two_callbacks_are_refused():
     callbacks = OODDetection([MSP()]), OODDetection([Energy()])
-    with pytest.raises(InvalidArgumentError, match="2 OODDetection callbacks, one is possible"):
+    with pytest.raises(InvalidArgumentError, match="2 OODDetection callbacks"):
         make_trainer(*callbacks).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
 
 

@@ -38,7 +38,7 @@ class FullDisk(Recorder):
 def test_a_logger_that_fails_takes_nothing_from_the_others():
     loggers = [Offline(), Recorder(), FullDisk(), Recorder()]
     message = (
-        r"not everything could be logged - Offline \(number 1 of 4\), values: ConnectionError: no route to the"
+        r"some values could not be logged: Offline \(number 1 of 4\), values: ConnectionError: no route to the"
         r" server; FullDisk \(number 3 of 4\), saving: OSError: .*No space left"
     )
     with pytest.raises(LoggingError, match=message) as caught:
@@ -139,7 +139,7 @@ def test_a_run_keeps_its_results_its_page_and_its_other_loggers(tmp_path):
     trainer, module = make_trainer(detection, logger=[Offline(), recorder]), make_module()
     data = OODDataModule(make_streams(with_train=False))
     before = module.transform, data.transform
-    with pytest.raises(LoggingError, match=r"logged - Offline \(number 1 of 2\), values: ConnectionError"):
+    with pytest.raises(LoggingError, match=r"logged: Offline \(number 1 of 2\), values: ConnectionError"):
         trainer.predict(module, data, return_predictions=False)
     ((logged, _),) = recorder.logged
     assert (

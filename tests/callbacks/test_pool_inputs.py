@@ -19,7 +19,7 @@ from tests.callbacks.test_pools import Reader, id_stream
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images have a key that came before; every image must"),
+        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images repeat an earlier key"),
         (Part.TEST, r"2 keys occur more than once, first: pool/00/000, pool/00/002; every image must"),
     ],
 )

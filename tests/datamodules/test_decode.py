@@ -1,4 +1,4 @@
-"""Every color mode and orientation has one conversion; broken files are errors."""
+"""Every colour mode has one reading; nothing broken gets through."""
 
 import io
 import struct

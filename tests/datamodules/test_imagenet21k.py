@@ -11,13 +11,13 @@ from oodlit.cli.main import main
 from oodlit.datamodules import set_stream, severity_pool
 from oodlit.datamodules.published_sets import build_set
 from oodlit.datamodules.sets.imagenet21k.classes import (
+    IMAGENET21K,
     exclusions_text,
     fall11_wnids,
     left_out,
     parse_exclusions,
     read_exclusions,
 )
-from oodlit.datamodules.sets.imagenet21k.description import IMAGENET21K
 from oodlit.datamodules.sets.imagenet21k.wordnet import ancestors, hypernyms, relatives
 from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k

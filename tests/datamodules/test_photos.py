@@ -72,5 +72,6 @@ def test_missing_or_other_package(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
     with pytest.raises(DataError, match=r"foolbox: expected 20 pictures each"):
         PhotosBenchmark()
+    monkeypatch.undo()
     with pytest.raises(InvalidArgumentError, match="0 templates"):
         PhotosBenchmark(per_test=0)

@@ -134,10 +134,10 @@ def test_workers_share_a_pipeline_that_cuts_itself():
 @pytest.mark.parametrize(
     ("mode", "count", "message"),
     [
-        ("whole", 11, r"22 samples came .*11 keys came more than once \('s000', 's001', 's002', ...\)"),
-        ("lost", 11, r"9 samples came .*2 keys never came \('s000', 's001'\)"),
-        ("cut", 12, "11 samples came .*12 were announced; the pipeline itself gives 11"),
-        ("cut", 10, "11 samples came .*10 were announced"),
+        ("whole", 11, r"22 samples .*11 keys were read more than once \('s000', 's001', 's002', ...\)"),
+        ("lost", 11, r"9 samples .*2 keys were never read \('s000', 's001'\)"),
+        ("cut", 12, "11 samples .*expected 12; a single process read 11"),
+        ("cut", 10, "11 samples .*expected 10"),
     ],
 )
 def test_missing_and_repeated_keys_are_named(mode, count, message):
@@ -153,10 +153,10 @@ def test_missing_and_repeated_keys_are_named(mode, count, message):
 def test_a_run_does_not_average_over_missing_samples():
     data = streams()
     data[2] = pipeline_stream(Cut(tensors(7)), name="far", role=Role.OOD, count=8, class_names=("cat", "dog"))
-    with pytest.raises(DataError, match="7 samples came"):
+    with pytest.raises(DataError, match="7 samples were read"):
         run(OODDataModule(data))
     data[0] = pipeline_stream(Cut(tensors(29)), name="train", role=Role.TRAIN, count=30)
-    with pytest.raises(DataError, match=r"'train': 29 samples came"):
+    with pytest.raises(DataError, match=r"'train': 29 samples were read"):
         run(OODDataModule(data))
 
 
@@ -276,5 +276,5 @@ def test_processes_share_a_pipeline(tmp_path, processes):
     assert scores["key"].is_unique
     for done in run_together(pipeline_script.main, processes, tmp_path, "whole", folder=tmp_path / "logs"):
         assert done.code != 0
-        assert f"{processes * sum(SIZES)} samples came" in done.stderr
-        assert "keys came more than once" in done.stderr
+        assert f"{processes * sum(SIZES)} samples were read" in done.stderr
+        assert "keys were read more than once" in done.stderr

@@ -1,4 +1,4 @@
-"""The data module in Lightning's predict loop."""
+"""What Lightning's predict loop makes of the data module."""
 
 import multiprocessing
 import tracemalloc

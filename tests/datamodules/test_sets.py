@@ -1,4 +1,4 @@
-"""Official layouts in small: every file is read once, with its class."""
+"""Official layouts, made small: every file comes back once with its class."""
 
 import io
 import tarfile
@@ -67,7 +67,7 @@ def test_unknown_set():
         describe("imagenet-r")
 
 
-# Classes of ImageNet: index mapping, names as keys
+# Classes of ImageNet by index and by name
 
 
 def test_index_mapping_sorted_wnids_from_zero():
@@ -233,7 +233,7 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
         read_file_list(tmp_path / "list.txt")
 
 
-# Numbers and versions
+# Numbers and versions of published sets, overlaps between OOD sets
 
 
 def small(**options: object) -> DatasetDescription:
@@ -314,7 +314,7 @@ def test_shards_of_another_number_are_refused(tmp_path):
 
 
 def test_original_bytes_are_copied_never_encoded_again(tmp_path):
-    """Storage is lossless: a noise image is read back bit by bit."""
+    """A noise image comes back bit by bit."""
     noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8), "JPEG")
     (tmp_path / "folder" / "a").mkdir(parents=True)
     (tmp_path / "folder" / "a" / "n.JPEG").write_bytes(noise)

@@ -1,4 +1,4 @@
-"""ShardSource: shards of oodlit and of other programs, intact or damaged."""
+"""ShardSource: own shards and those of others, whole or broken."""
 
 import json
 import pickle

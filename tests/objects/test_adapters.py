@@ -74,8 +74,8 @@ def test_logits_are_those_of_the_proposal_that_gave_box_and_confidence() -> None
     (found,) = read(reader, IMAGES[:1])
     with torch.no_grad(), calls_of(taps) as calls:
         network(IMAGES[:1])
-    logits, deltas = calls["predictor"][0].given
-    proposals, (size,) = calls["heads"][0].taken[1:3]
+    logits, deltas = calls["predictor"][0].output
+    proposals, (size,) = calls["heads"][0].inputs[1:3]
     boxes = clip_boxes_to_image(network.roi_heads.box_coder.decode(deltas, proposals), size)
     for i in range(len(found)):
         (row,) = (logits[:, 1:] == found.logits[i]).all(dim=1).nonzero().flatten().tolist()

@@ -164,7 +164,7 @@ def test_pictures_that_were_resized_are_refused(folder, tmp_path) -> None:
     content["images"][2]["width"] += 1
     file.write_text(json.dumps(content))
     try:
-        with pytest.raises(DataError, match="as they were annotated, not resized"):
+        with pytest.raises(DataError, match="in which they were annotated"):
             predict([MSP()], benchmark(folder, sets=["near_coco"]))
     finally:
         file.write_text(text)
@@ -176,7 +176,7 @@ def test_parts_that_do_not_fit_are_told(data, folder) -> None:
         make_trainer(detection).predict(OODModule(torch.nn.Linear(2, 2)), data)
     with pytest.raises(InvalidArgumentError, match="with an ObjectBenchmark"):
         make_trainer(detection).predict(make_module(), torch.utils.data.DataLoader([1]))
-    with pytest.raises(InvalidArgumentError, match="gives 2 class logits, the data names 3"):
+    with pytest.raises(InvalidArgumentError, match="returns 2 class logits, but the data has 3"):
         make_trainer(detection).predict(make_module(2), data)
     with pytest.raises(InvalidArgumentError, match="the detector's classes are b, a, c"):
         make_trainer(detection).predict(make_module(class_names=["b", "a", "c"]), data)

@@ -8,8 +8,7 @@ from oodlit.cli.main import main
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import ObjectResults
 from oodlit.report import load_results, render, write_object_report, write_report
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 from oodlit.report.sections.boxes import SECTIONS
 from oodlit.results import Results
 from tests.objects.support import Plain

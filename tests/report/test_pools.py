@@ -5,8 +5,10 @@ import re
 import pytest
 
 from oodlit.report import render
-from oodlit.report.severity_pools import correlation_views, hardest_classes, pool_view
+from oodlit.report.sections.images.correlation import correlation_views
+from oodlit.report.sections.images.pools import pool_view
 from oodlit.results import Results
+from oodlit.results.views.pools import hardest_classes
 from tests.results.pool_support import WNIDS, pool_results
 
 

@@ -148,7 +148,7 @@ def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
 
 
 def test_other_sizes_sets_and_networks_are_not_compared():
-    assert published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=288, crop_pct=1.0).accuracy == 0.8124
+    assert published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=288, crop_pct=1.0) == 0.8124
     assert published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=192, crop_pct=1.0) is None
     assert published_accuracy("resnet50.tv_in1k", "imagenet_a", img_size=224, crop_pct=0.875) is None
     assert published_accuracy("resnet50.a1_in1k", "ninco", img_size=224, crop_pct=0.95) is None

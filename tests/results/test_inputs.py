@@ -134,7 +134,7 @@ def test_text_tables_keep_names_as_they_are():
 def test_settings_read_back_are_the_same(tmp_path):
     settings = Settings(tpr=np.float64(0.9), der=[np.float64(0.95)], seed=3)
     assert type(settings.tpr) is type(settings.der[0]) is float
-    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    assert Settings(**json.loads(json.dumps(settings.to_json()))) == settings
     results = Results.from_scores(run_scores(), DATASETS, DETECTORS, tpr=np.float64(0.9), der=[0.9], bootstrap=0)
     results.save(tmp_path / "run")
     again = Results.load(tmp_path / "run")

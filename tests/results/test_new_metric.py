@@ -9,7 +9,7 @@ import pytest
 
 from oodlit import metrics
 from oodlit.cli.listing import listing
-from oodlit.report.terms import terms
+from oodlit.report.sections.images.words import terms
 from oodlit.results import Results
 from oodlit.results.glossary import entry_of, glossary
 from tests.results.support import DATASETS, DETECTORS, run_scores

@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 from typing_extensions import Unpack
 
-from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary, unit_test_set
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
-from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS, encode
-from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
+from oodlit.datamodules.generated.unit_test_kinds import encode
+from oodlit.datamodules.generated.unit_test_source import unit_test_source
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
@@ -202,9 +202,7 @@ def facts(seed: int) -> dict[str, Any]:
 
 def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:
     images = MemorySource([Sample(entry.key, entry.read()) for entry in entries])
-    source = unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE)
-    files = list(UnitTestListing(source))
-    return SmallSet("unit_tests", Role.UNIT_TEST, files, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed})
+    return unit_test_set(unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE))
 
 
 def _rgb(picture: Picture) -> UInt8[np.ndarray, "8 8 3"]:

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.base.atomic import lock, temporary_folder
+from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
+from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.shards.build import build_shards
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.shards.writer import Entry
@@ -25,6 +27,12 @@ class SmallSet:
     entries: Sequence[Entry]
     class_names: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def unit_test_set(source: UnitTestSource) -> SmallSet:
+    """The set "unit_tests" with the images of a source as PNG."""
+    extra = {"format": "PNG", "seed": source.seed}
+    return SmallSet("unit_tests", Role.UNIT_TEST, list(UnitTestListing(source)), tuple(UNIT_TESTS), extra)
 
 
 def root_or_temporary(root: str | Path | None, owner: object) -> Path:

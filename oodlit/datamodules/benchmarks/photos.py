@@ -6,10 +6,9 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary, unit_test_set
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
-from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
+from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
@@ -97,10 +96,8 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
     facts = {"source": "https://github.com/bethgelab/foolbox"}
     images = MemorySource([Sample(photo.key, photo.read()) for photo in photos])
     templates = [Template(*SIZES[i % len(SIZES)], position=i % len(images)) for i in range(per_test)]
-    source = UnitTestSource(templates, images=images, seed=seed)
-    tests = list(UnitTestListing(source))
     return [
         SmallSet("imagenet_photos", Role.ID, photos, class_names(), facts),
         SmallSet("other_pictures", Role.OOD, others, tuple(OTHERS.values()), facts),
-        SmallSet("unit_tests", Role.UNIT_TEST, tests, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed}),
+        unit_test_set(UnitTestSource(templates, images=images, seed=seed)),
     ]

@@ -89,14 +89,13 @@ def _has_end(data: bytes, place: int) -> bool:
     return False
 
 
-def space_for(like: Tensor, rows: int) -> Tensor:
-    """Uninitialized memory for `rows` tensors like `like`; in a worker, it is shared with the main process."""
-    shape = (rows, *like.shape)
-    if get_worker_info() is None or like.device.type != "cpu":
-        return like.new_empty(shape)
-    size = math.prod(shape) * like.element_size()
+def worker_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An uninitialized tensor on the CPU; in a worker process, in shared memory."""
+    if get_worker_info() is None:
+        return torch.empty(shape, dtype=dtype)
+    size = math.prod(shape) * dtype.itemsize
     storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
-    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)
+    return torch.empty(0, dtype=dtype).set_(storage).view(shape)
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ class Jpegs:
         """Join files; in a worker, in shared memory."""
         ends = tuple(np.cumsum([len(file.data) for file in files], dtype=np.int64).tolist())
         total = ends[-1] if files else 0
-        data = space_for(torch.empty((), dtype=torch.uint8), total)
+        data = worker_empty((total,), torch.uint8)
         joined = data.numpy()
         for file, end in zip(files, ends, strict=True):
             joined[end - len(file.data) : end] = np.frombuffer(file.data, dtype=np.uint8)

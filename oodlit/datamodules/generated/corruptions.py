@@ -17,7 +17,7 @@ from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards.writer import Entry
-from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.datamodules.stream import Sample, Source, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
@@ -132,13 +132,10 @@ class CorruptedSource:
     def read(self, start: int, stop: int) -> Iterator[Sample]:
         """Images start, ..., stop - 1."""
         count = len(self.images)
-        position, stop = max(start, 0), min(stop, len(self))
-        while position < stop:
-            group = position // count
-            last = min(stop, (group + 1) * count)
-            for sample in self.images.read(position - group * count, last - group * count):
+        ends = range(count, len(self) + 1, count) if count else ()
+        for group, positions in locate_range(ends, start, stop):
+            for sample in self.images.read(positions.start, positions.stop):
                 yield self._sample(sample, group)
-            position = last
 
     def path(self, sample: Sample, group: int) -> str:
         """Path of a corrupted image as in ImageNet-C: <kind>/<severity>/<path of the ID image>."""

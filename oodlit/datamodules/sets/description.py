@@ -85,22 +85,27 @@ class DatasetDescription:
         return {"licence": self.licence, "source": self.source, "citation": self.citation}
 
 
-@cache
-def published_facts() -> Mapping[str, dict[str, Any]]:
-    """The arguments of `DatasetDescription` that are plain values, by name of the set (`facts.json`)."""
-    text = resources.files("oodlit.datamodules.sets").joinpath("facts.json").read_text(encoding="utf-8")
-    sets: dict[str, dict[str, Any]] = json.loads(text)
-    return {name: {**facts, "role": Role(facts["role"])} for name, facts in sets.items()}
-
-
 def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
-    """The description of a set in `facts.json`; `others` are arguments that are not in the file.
+    """Description of a set whose facts are in `published.json`.
 
-    Example:
-        >>> published("textures", lambda path: Membership(group=path.parent.name)).expected_count
-        5640
+    Args:
+        name: Name of the set.
+        place: Function from a path to label and group.
+        others: Fields that are not in the file.
     """
-    return DatasetDescription(name=name, place=place, **(published_facts()[name] | others))
+    facts = published_facts(name) | others
+    return DatasetDescription(name=name, place=place, **facts | {"role": Role(facts["role"])})
+
+
+def published_facts(name: str) -> dict[str, Any]:
+    """Facts about a set in `published.json`, by field of `DatasetDescription`."""
+    return _published()[name]
+
+
+@cache
+def _published() -> dict[str, dict[str, Any]]:
+    text = resources.files("oodlit.datamodules.sets").joinpath("published.json").read_text(encoding="utf-8")
+    return dict(json.loads(text))
 
 
 @dataclass(frozen=True)

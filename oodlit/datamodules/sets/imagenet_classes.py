@@ -78,7 +78,7 @@ def subset_labels(name: str) -> tuple[int, ...]:
 def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> list[int]:
     """Convert the development kit's class ids to labels.
 
-    Its ids 1..1000 have their own order; the label is the position of the wnid among the sorted wnids.
+    These ids 1..1000 have their own order; the label is the position of the wnid among the sorted wnids.
 
     Args:
         ids: Id by wnid, all ids distinct.

@@ -1,13 +1,13 @@
 """NINCO: 64 manually verified OOD classes, unit tests, and cleaned subsets of other sets."""
 
 import csv
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
-from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published, published_facts
+from oodlit.datamodules.sets.description import Membership, Placement, published, published_facts
 
 
 class NincoClass(NamedTuple):
@@ -51,13 +51,14 @@ def below(folder: str, groups: Collection[str]) -> Placement:
     return place
 
 
-def _part(name: str, folder: str, classes: Mapping[str, int | None] | None = None) -> DatasetDescription:
-    """A set whose classes are the folders within a part of the archive; None = those in `facts.json`."""
-    classes = published_facts()[name]["classes"] if classes is None else classes
-    return published(name, below(folder, classes), classes=classes)
-
-
-NINCO = _part("ninco", "NINCO_OOD_classes", {c.folder: c.n_images for c in NINCO_CLASSES})
-NINCO_UNIT_TESTS = _part("ninco_unit_tests", "NINCO_OOD_unit_tests", dict.fromkeys(UNIT_TESTS, 400))
-UNIT_TEST_SET = _part("unit_tests", "unit_tests", dict.fromkeys(UNIT_TESTS))
-NINCO_POPULAR = _part("ninco_popular", "NINCO_popular_datasets_subsamples")
+NINCO = published(
+    "ninco",
+    below("NINCO_OOD_classes", {c.folder for c in NINCO_CLASSES}),
+    classes={c.folder: c.n_images for c in NINCO_CLASSES},
+)
+NINCO_UNIT_TESTS = published(
+    "ninco_unit_tests", below("NINCO_OOD_unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS, 400)
+)
+UNIT_TEST_SET = published("unit_tests", below("unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS))
+_POPULAR = published_facts("ninco_popular")["classes"]
+NINCO_POPULAR = published("ninco_popular", below("NINCO_popular_datasets_subsamples", _POPULAR))

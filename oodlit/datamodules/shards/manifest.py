@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -16,9 +17,9 @@ from oodlit.roles import Role
 
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
+_HINT = "; restore the manifest, or remove it to count the shards instead"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
-_RESTORE = "; restore the manifest, or remove it to count the shards instead"
 
 
 @dataclass(frozen=True)
@@ -72,24 +73,50 @@ class ShardInfo:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Entry of this split in `_info.json`; the first five fields are timm's."""
-        return {
-            "name": self.split,
-            "num_samples": self.num_samples,
-            "filenames": [shard.file for shard in self.shards],
-            "shard_lengths": [shard.samples for shard in self.shards],
-            "alt_label": "",
-            "dataset": self.name,
-            "role": None if self.role is None else self.role.value,
-            "sizes": [shard.size for shard in self.shards],
-            "sha256": [shard.sha256 for shard in self.shards],
-            "listings": [shard.listing for shard in self.shards],
-            "class_names": list(self.class_names),
-            "label_counts": {str(k): v for k, v in sorted(self.label_counts.items())},
-            "group_counts": {str(k): v for k, v in sorted(self.group_counts.items())},
-            "extra": dict(self.extra),
-            **({"label_names": list(self.label_names)} if self.label_names else {}),
-        }
+        """Entry of this split in `_self.json`."""
+        entry = _SplitEntry(
+            name=self.split,
+            num_samples=self.num_samples,
+            filenames=[shard.file for shard in self.shards],
+            shard_lengths=[shard.samples for shard in self.shards],
+            dataset=self.name,
+            role=self.role,
+            sizes=[shard.size for shard in self.shards],
+            sha256=[shard.sha256 for shard in self.shards],
+            listings=[shard.listing for shard in self.shards],
+            class_names=list(self.class_names),
+            label_counts={str(label): count for label, count in sorted(self.label_counts.items())},
+            group_counts={str(group): count for group, count in sorted(self.group_counts.items())},
+            extra=dict(self.extra),
+            label_names=list(self.label_names) or msgspec.UNSET,
+        )
+        return dict(msgspec.to_builtins(entry))
+
+
+class _SplitEntry(msgspec.Struct, kw_only=True):
+    """Entry of a split in `_info.json`: the first five fields are timm's, and None or nothing = unknown."""
+
+    name: object = ""
+    num_samples: int | None = None
+    filenames: list[str]
+    shard_lengths: list[Annotated[int, msgspec.Meta(ge=0)]]
+    alt_label: object = ""
+    dataset: str | None = None
+    role: Role | None = None
+    sizes: list[int | None] | None = None
+    sha256: list[str | None] | None = None
+    listings: list[str | None] | None = None
+    class_names: list[str] | None = None
+    label_counts: dict[str, int] | None = None
+    group_counts: dict[str, int] | None = None
+    extra: dict[str, Any] | None = None
+    label_names: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _ManifestFile(msgspec.Struct):
+    """Content of `_info.json`."""
+
+    splits: dict[str, _SplitEntry]
 
 
 def read_info(directory: str | Path) -> dict[str, ShardInfo]:
@@ -111,70 +138,47 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     Raises:
         DataError: The manifest is malformed or inconsistent.
     """
-    manifest = parse_json(data, _Manifest, where=where, hint=_RESTORE)
-    if not manifest.splits:
-        raise DataError(f"{where}: the manifest has no splits{_RESTORE}")
+    splits = parse_json(data, _ManifestFile, where=where, hint=_HINT).splits
+    if not splits:
+        raise DataError(f"{where}: the manifest has no splits{_HINT}")
     try:
-        return {split: entry.info(split) for split, entry in manifest.splits.items()}
+        return {name: _info(name, entry) for name, entry in splits.items()}
     except ValueError as error:
-        raise DataError(f"{where}: {error}{_RESTORE}") from error
+        raise DataError(f"{where}: {error}{_HINT}") from error
 
 
-class _Split(msgspec.Struct, kw_only=True):
-    """Entry of one split in `_info.json`. Only file names and lengths are required, as in timm's manifests."""
-
-    filenames: list[str]
-    shard_lengths: list[Annotated[int, msgspec.Meta(ge=0)]]
-    num_samples: int | None = None
-    dataset: str | None = None
-    role: str | None = None
-    sizes: list[int | None] | None = None
-    sha256: list[str | None] | None = None
-    listings: list[str | None] | None = None
-    class_names: list[str] | None = None
-    label_names: list[str] | None = None
-    label_counts: dict[int, int] | None = None
-    group_counts: dict[int, int] | None = None
-    extra: dict[str, Any] | None = None
-
-    def info(self, split: str) -> ShardInfo:
-        """The split with this name.
-
-        Raises:
-            ValueError: Columns have different lengths, or a file name leads outside of the folder.
-        """
-        _check_file_names(split, self.filenames)
-        unknown = [None] * len(self.filenames)
-        columns = (self.shard_lengths, self.sizes or unknown, self.sha256 or unknown, self.listings or unknown)
-        if any(len(column) != len(self.filenames) for column in columns):
-            raise ValueError(f"split {split!r}: lengths, sizes or checksums do not match the file names")
-        if self.num_samples not in (None, total := sum(self.shard_lengths)):
-            raise ValueError(
-                f"split {split!r} has num_samples {self.num_samples}, but its shard lengths add up to {total}"
-            )
-        return ShardInfo(
-            split,
-            shards=tuple(map(ShardRecord, self.filenames, *columns)),
-            name=self.dataset or "",
-            role=None if self.role is None else Role(self.role),
-            class_names=tuple(self.class_names or ()),
-            label_counts=self.label_counts or {},
-            group_counts=self.group_counts or {},
-            extra=self.extra or {},
-            label_names=tuple(self.label_names or ()),
+def _info(split: str, entry: _SplitEntry) -> ShardInfo:
+    files = entry.filenames
+    _check_files(split, files)
+    optional = (values or [None] * len(files) for values in (entry.sizes, entry.sha256, entry.listings))
+    columns: list[Sequence[Any]] = [files, entry.shard_lengths, *optional]
+    if len({len(column) for column in columns}) > 1:
+        numbers = ", ".join(str(len(column)) for column in columns)
+        raise ValueError(
+            f"split {split!r}: expected as many filenames as shard_lengths, sizes, sha256 and listings, got {numbers}"
         )
+    info = ShardInfo(
+        split=split,
+        shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),
+        name=entry.dataset or "",
+        role=entry.role,
+        class_names=tuple(entry.class_names or ()),
+        label_counts={int(label): count for label, count in (entry.label_counts or {}).items()},
+        group_counts={int(group): count for group, count in (entry.group_counts or {}).items()},
+        extra=entry.extra or {},
+        label_names=tuple(entry.label_names or ()),
+    )
+    if entry.num_samples not in (None, info.num_samples):
+        raise ValueError(
+            f"split {split!r} has num_samples {entry.num_samples}, but its shard lengths add up to {info.num_samples}"
+        )
+    return info
 
 
-class _Manifest(msgspec.Struct):
-    """The content of `_info.json`."""
-
-    splits: dict[str, _Split]
-
-
-def _check_file_names(split: str, files: Sequence[str]) -> None:
-    """Check that file names are unique and within the folder."""
+def _check_files(split: str, files: Sequence[str]) -> None:
+    """Check that every shard has its own file name within the folder."""
     if twice := repeated(files):
-        raise ValueError(f"split {split!r}: {twice[0]!r} is listed twice")
+        raise ValueError(f"split {split!r}: file name {twice[0]!r} is listed twice")
     for file in files:
         if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")

@@ -179,11 +179,7 @@ def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
         raise _SampleError(raw.error)
     meta = _meta(file, raw, where)
     label = _label(file, raw, meta, where)
-    group = meta.get("group", -1)
-    if type(group) is not int or not -1 <= group < MAX_INDEX:
-        raise _SampleError(
-            f"group in .json: expected an index from 0 to {MAX_INDEX - 1}, or -1; got {repr(group)[:20]}"
-        )
+    group = _checked_index(meta.get("group", -1), "group")
     image = _bytes(file, raw.fields[str(raw.image_field)], where)
     return Sample(raw.key, image, label, group, origin=f"shard {where}")
 
@@ -222,8 +218,10 @@ def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> 
     label = meta.get("label", -1)
     if type(label) is not int:  # other programs store names there
         return -1
-    if not -1 <= label < MAX_INDEX:
-        raise _SampleError(
-            f"label in .json: expected an index from 0 to {MAX_INDEX - 1}, or -1; got {repr(label)[:20]}"
-        )
-    return label
+    return _checked_index(label, "label")
+
+
+def _checked_index(value: object, what: str) -> int:
+    if type(value) is int and -1 <= value < MAX_INDEX:
+        return value
+    raise _SampleError(f"{what} in .json: expected an index from 0 to {MAX_INDEX - 1}, or -1; got {repr(value)[:20]}")

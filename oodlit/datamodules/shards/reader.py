@@ -9,13 +9,15 @@ from itertools import accumulate, groupby
 from pathlib import Path
 from typing import BinaryIO, Literal
 
+import numpy as np
+
 from oodlit.base.retry import retried
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.remote import Cache, is_url
-from oodlit.datamodules.stream import Sample, Stream
+from oodlit.datamodules.stream import Sample, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -78,14 +80,8 @@ class ShardSource:
         Raises:
             DataError: A shard is missing, damaged, or differs from its count.
         """
-        position, stop = max(start, 0), min(stop, len(self))
-        while position < stop:
-            index = bisect_right(self._ends, position)
-            record = self.info.shards[index]
-            first = self._ends[index] - record.samples
-            last = min(stop, self._ends[index])
-            yield from self._marked(record, range(position - first, last - first))
-            position = last
+        for index, positions in locate_range(self._ends, start, stop):
+            yield from self._marked(self.info.shards[index], positions)
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples at these ascending positions; of the others, only headers are read.
@@ -188,11 +184,11 @@ class ShardSource:
                     if len(digests) == before and only_zeros(file):
                         warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
-        if twice := repeated_digests(digests):
-            self._raise_repeated(twice)
+        if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
+            self._raise_repeated(repeated)
         return tuple(records)
 
-    def _raise_repeated(self, digests: set[int]) -> None:
+    def _raise_repeated(self, repeated: set[int]) -> None:
         places: dict[str, str] = {}
         for record in self.info.shards:
             where = self._name(record)
@@ -203,7 +199,7 @@ class ShardSource:
                             f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where}; rename one"
                             f" of the samples, or rebuild the shards"
                         )
-                    if key_digest(raw.key) in digests:
+                    if key_digest(raw.key) in repeated:
                         places[raw.key] = where
 
 

@@ -143,12 +143,13 @@ def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
     """
     if not verifications:
         return []
-    twice = repeated_digests(np.concatenate([report.digests for report in verifications]))
+    everything = np.concatenate([np.frombuffer(report.digests, dtype=np.uint64) for report in verifications])
+    repeated = repeated_digests(everything)
     keys_of: dict[int, list[str]] = {}
     for report in verifications:
         name = report.info.name or Path(report.folder).name
         for digest, key in zip(report.digests, report.keys, strict=True):
-            if digest in twice:
+            if digest in repeated:
                 keys_of.setdefault(digest, []).append(f"{name}/{key}")
     return [Duplicate(tuple(keys)) for keys in keys_of.values()]
 

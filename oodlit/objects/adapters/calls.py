@@ -18,8 +18,8 @@ Inside = Callable[[Tensor, Sequence[int]], dict[str, Tensor]]
 class Call(NamedTuple):
     """One call of a module."""
 
-    taken: tuple[Any, ...]
-    given: Any
+    inputs: tuple[Any, ...]
+    output: Any
 
 
 @contextmanager
@@ -31,15 +31,15 @@ def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]
         >>> layer = nn.Linear(2, 3)
         >>> with calls_of({"mine": layer}) as calls:
         ...     _ = layer(torch.zeros(1, 2))
-        >>> calls["mine"][0].given.shape
+        >>> calls["mine"][0].output.shape
         torch.Size([1, 3])
     """
     found: dict[str, list[Call]] = {name: [] for name in modules}
     handles = []
     for name, module in modules.items():
 
-        def keep(_m: nn.Module, args: Any, named: dict[str, Any], given: Any, name: str = name) -> None:
-            found[name].append(Call((*args, *named.values()), given))
+        def keep(_m: nn.Module, args: Any, named: dict[str, Any], output: Any, name: str = name) -> None:
+            found[name].append(Call((*args, *named.values()), output))
 
         handles.append(module.register_forward_hook(keep, with_kwargs=True))
     try:

@@ -48,10 +48,10 @@ class DenseReader(ImageReader):
         with calls_of(taps) as calls, maps_of(network, layers, "backbone") as inside:
             (answer,) = network([image])
         (call,) = calls["head"]
-        (size,) = calls["input"][0].given[0].image_sizes
-        given = {name: value[0] for name, value in call.given.items()}
-        (anchors,) = calls["anchors"][0].given
-        rows, labels, boxes, scores = self._kept(given, anchors, size, [f.shape[-2:].numel() for f in call.taken[0]])
+        (size,) = calls["input"][0].output[0].image_sizes
+        given = {name: value[0] for name, value in call.output.items()}
+        (anchors,) = calls["anchors"][0].output
+        rows, labels, boxes, scores = self._kept(given, anchors, size, [f.shape[-2:].numel() for f in call.inputs[0]])
         verify(boxes, scores, labels, size, answer, (image.shape[-2], image.shape[-1]))
         chosen = answer["scores"] >= min_confidence
         first = int(self.background)
@@ -65,7 +65,7 @@ class DenseReader(ImageReader):
             answer["scores"][chosen],
             answer["labels"][chosen] - first,
             given["cls_logits"][:, first:][rows[chosen]],
-            hidden=inside(boxes[chosen], calls["input"][0].given[0].tensors.shape[-2:]),
+            hidden=inside(boxes[chosen], calls["input"][0].output[0].tensors.shape[-2:]),
         )
 
     def _kept(

@@ -79,29 +79,29 @@ class HuggingFaceReader(ImageReader):
 
     def _choose(self, calls: Mapping[str, list[Call]], logits: Tensor) -> None:
         """Find the layer whose last call returned the logits."""
-        gave = [name for name, made in calls.items() if _last_that_gave(made, logits) is not None]
-        self._name = gave[-1] if gave else ""
+        found = [name for name, made in calls.items() if _last_with_output(made, logits) is not None]
+        self._name = found[-1] if found else ""
         background = -1 if self._own(logits).shape[1] < logits.shape[1] else None
-        self.class_layer = ClassLayer(self.network.get_submodule(gave[-1]) if gave else None, background)
+        self.class_layer = ClassLayer(self.network.get_submodule(found[-1]) if found else None, background)
 
     def _features(self, calls: Mapping[str, list[Call]], logits: Tensor) -> Tensor | None:
-        call = _last_that_gave(calls.get(self._name or "", []), logits)
+        call = _last_with_output(calls.get(self._name or "", []), logits)
         if call is None:
             return None
-        features: Tensor = call.taken[0].reshape(len(logits), -1).float()
+        features: Tensor = call.inputs[0].reshape(len(logits), -1).float()
         self.class_layer.verify(features, logits)
         return features
 
 
-def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
+def _last_with_output(calls: Sequence[Call], logits: Tensor) -> Call | None:
     """The last call with these logits as its output."""
-    return next((call for call in reversed(calls) if _is_same(call.given, logits)), None)
+    return next((call for call in reversed(calls) if _is_same(call.output, logits)), None)
 
 
-def _is_same(given: object, logits: Tensor) -> bool:
-    if not isinstance(given, Tensor) or given.shape[-2:] != logits.shape or given.numel() != logits.numel():
+def _is_same(output: object, logits: Tensor) -> bool:
+    if not isinstance(output, Tensor) or output.shape[-2:] != logits.shape or output.numel() != logits.numel():
         return False
-    return torch.equal(given.reshape(logits.shape).float(), logits)
+    return torch.equal(output.reshape(logits.shape).float(), logits)
 
 
 def _scale(boxes: Tensor, size: Sequence[int]) -> Tensor:

@@ -43,17 +43,17 @@ class RCNNReader(ImageReader):
             taps["class_layer"] = self.class_layer.layer
         with calls_of(taps) as calls, maps_of(self.network, layers, "backbone") as inside:
             (answer,) = self.network([image])
-        logits, deltas = calls["predictor"][0].given
-        proposals, (size,) = calls["heads"][0].taken[1:3]
+        logits, deltas = calls["predictor"][0].output
+        proposals, (size,) = calls["heads"][0].inputs[1:3]
         rows, labels, boxes, scores = self._kept(logits, deltas, proposals, size)
         verify(boxes, scores, labels, size, answer, (image.shape[-2], image.shape[-1]))
         features = None
         if calls.get("class_layer"):
-            features = calls["class_layer"][0].taken[0].flatten(1)
+            features = calls["class_layer"][0].inputs[0].flatten(1)
             self.class_layer.verify(features, logits)
         chosen = answer["scores"] >= min_confidence
         rows = rows[chosen]
-        padded = calls["input"][0].given[0].tensors.shape[-2:]
+        padded = calls["input"][0].output[0].tensors.shape[-2:]
         return ImageBoxes(
             answer["boxes"][chosen],
             answer["scores"][chosen],

@@ -17,9 +17,11 @@ from torch import Tensor
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
+from oodlit.results.names import some
 
 __all__ = ["Annotations", "read_annotations", "read_json"]
 
+_Entry = Mapping[str, Any]
 TOLERANCE = 1.0
 """Pixels that a box may extend beyond its image, due to the rounding of relative coordinates."""
 
@@ -156,15 +158,17 @@ def parse_annotations(
     for position, entry in enumerate(parts["annotations"]):
         found.add(entry, f"annotations[{position}]")
     problems.check()
+    columns: list[tuple[Any, ...]] = list(zip(*found.rows, strict=True)) or [()] * 5
+    boxes, image, labels, is_crowd, object_ids = columns
     return Annotations(
         dataset=dataset,
         keys=tuple(f"{dataset}/{identity}" for identity in images),
         sizes=torch.tensor([size for size, _ in images.values()], dtype=torch.int64).reshape(-1, 2),
-        boxes=torch.tensor(found.boxes, dtype=torch.float64).reshape(-1, 4),
-        image=torch.tensor(found.image, dtype=torch.int64),
-        labels=torch.tensor(found.labels, dtype=torch.int64),
-        is_crowd=torch.tensor(found.is_crowd, dtype=torch.bool),
-        ids=tuple(found.ids),
+        boxes=torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4),
+        image=torch.tensor(image, dtype=torch.int64),
+        labels=torch.tensor(labels, dtype=torch.int64),
+        is_crowd=torch.tensor(is_crowd, dtype=torch.bool),
+        ids=tuple(object_ids),
         class_names=tuple(names),
         category_ids=tuple(ids),
         file_names=tuple(name for _, name in images.values()),
@@ -186,7 +190,7 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: not valid JSON ({error})") from error
 
 
-def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
+def _parts(content: Any, path: Path) -> dict[str, list[_Entry]]:
     names = ("images", "annotations", "categories")
     if not isinstance(content, dict):
         kind = "a list, such as predictions" if isinstance(content, list) else type(content).__name__
@@ -198,17 +202,17 @@ def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
             f"{path}: not annotations in COCO's format: {', '.join(missing)} missing or not a list; found"
             f" {', '.join(map(str, content)) or 'nothing'}"
         )
-    return {name: content[name] for name in names}
+    # Entries of other types are reported as those without an id.
+    return {name: [entry if isinstance(entry, Mapping) else {} for entry in content[name]] for name in names}
 
 
 _Images = dict[str, tuple[tuple[int, int], str]]
 """Size and file name by id."""
 
 
-def _images(entries: Sequence[Any], problems: Problems) -> _Images:
+def _images(entries: Sequence[_Entry], problems: Problems) -> _Images:
     found: _Images = {}
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - other values have no entries
         identity, where = id_text(entry.get("id")), f"images[{position}]"
         if identity is None:
             problems.add("images without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
@@ -223,11 +227,10 @@ def _images(entries: Sequence[Any], problems: Problems) -> _Images:
     return found
 
 
-def _categories(entries: Sequence[Any], problems: Problems) -> dict[str, str]:
+def _categories(entries: Sequence[_Entry], problems: Problems) -> dict[str, str]:
     """Names by id."""
     found: dict[str, str] = {}
     for position, entry in enumerate(entries):
-        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901
         identity, name, where = id_text(entry.get("id")), entry.get("name"), f"categories[{position}]"
         if identity is None or not isinstance(name, str) or not name.strip():
             problems.add("categories without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
@@ -252,16 +255,11 @@ class _Objects:
         self.class_of = {name: position for position, name in enumerate(names)}
         self.problems, self.repair = problems, repair
         self.seen: set[str] = set()
-        self.boxes: list[list[float]] = []
-        self.image: list[int] = []
-        self.labels: list[int] = []
-        self.is_crowd: list[bool] = []
-        self.ids: list[str] = []
+        self.rows: list[tuple[list[float], int, int, bool, str]] = []  # box, image, label, is crowd, id
         self.repaired: dict[str, int] = {}
 
-    def add(self, entry: Any, where: str) -> None:
+    def add(self, entry: _Entry, where: str) -> None:
         """Add one annotation, or its problem."""
-        entry = entry if isinstance(entry, Mapping) else {}
         identity = id_text(entry.get("id"))
         if identity is None:
             self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
@@ -283,7 +281,7 @@ class _Objects:
             self.problems.add(
                 "annotations of classes that the network does not know",
                 f"{where}: {name!r}",
-                f"known classes are {_listing(self.class_of)}",
+                f"known classes are {some(list(self.class_of), 8)}",
             )
             return
         crowd = entry.get("iscrowd", 0)
@@ -292,11 +290,7 @@ class _Objects:
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
         if box is not None:
-            self.boxes.append(box)
-            self.image.append(image)
-            self.labels.append(self.class_of[name])
-            self.is_crowd.append(bool(crowd))
-            self.ids.append(identity)
+            self.rows.append((box, image, self.class_of[name], bool(crowd), identity))
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
         """The corners of a box; None if it has a problem, or was dropped by a repair."""
@@ -358,8 +352,3 @@ def _is_length(value: Any) -> TypeGuard[int]:
 
 def _plain(name: str) -> str:
     return "".join(character for character in name.casefold() if character.isalnum())
-
-
-def _listing(names: Mapping[str, int]) -> str:
-    shown = ", ".join(list(names)[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

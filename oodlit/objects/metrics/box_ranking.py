@@ -85,14 +85,6 @@ def _replicates(boxes: Boxes) -> dict[str, Float[np.ndarray, " repetitions"]]:
     return ranking_replicates(known, own, tpr=boxes.settings.tpr)
 
 
-def _auroc(_: Boxes, ranking: Ranking) -> float:
-    return auroc_of(ranking)
-
-
-def _fpr(boxes: Boxes, ranking: Ranking) -> float:
-    return fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained")
-
-
 def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callable[[Boxes], Value]:
     def compute(boxes: Boxes) -> Value:
         ranking = boxes.shared(_ranking)
@@ -104,11 +96,13 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
     return compute
 
 
+_AUROC = _computed("auroc", lambda _, ranking: auroc_of(ranking))
+_FPR = _computed("fpr", lambda boxes, ranking: fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained"))
 AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
 FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
 ENTRIES: tuple[MetricEntry, ...] = (
-    MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _computed("auroc", _auroc), 10),
-    MetricEntry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _computed("fpr", _fpr), 11),
+    MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _AUROC, 10),
+    MetricEntry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _FPR, 11),
 )
 ENTRIES += tuple(
     replace(

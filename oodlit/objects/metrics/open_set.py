@@ -154,23 +154,20 @@ class OpenSet:
     @cached_property
     def is_unknown(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes are called unknown."""
-        unknown: np.ndarray = self.boxes.scores < self.tau
-        return unknown
+        return np.asarray(self.boxes.scores < self.tau)
 
     @cached_property
     def hits(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes hit an object."""
         overlaps = self.boxes.overlaps
         enough = overlaps > self.iou if self.strict else overlaps >= self.iou
-        hits: np.ndarray = enough & (self.boxes.objects >= 0)
-        return hits
+        return np.asarray(enough & (self.boxes.objects >= 0))
 
     @cached_property
     def ranked(self) -> Int[np.ndarray, " unknown"]:
         """Positions of the boxes called unknown, by falling confidence."""
         found = np.flatnonzero(self.is_unknown)
-        ranked: np.ndarray = found[np.argsort(-self.boxes.confidence[found], kind="stable")]
-        return ranked
+        return np.asarray(found[np.argsort(-self.boxes.confidence[found], kind="stable")])
 
     @cached_property
     def is_true(self) -> Bool[np.ndarray, " unknown"]:
@@ -189,8 +186,7 @@ class OpenSet:
     @cached_property
     def misclassified(self) -> Bool[np.ndarray, " objects"]:
         """Which objects are hit by boxes called ID alone."""
-        misclassified: np.ndarray = self._hit_by(self.hits) & ~self.found
-        return misclassified
+        return np.asarray(self._hit_by(self.hits) & ~self.found)
 
     @cached_property
     def dismissed(self) -> Bool[np.ndarray, " objects"]:
@@ -200,8 +196,7 @@ class OpenSet:
     @cached_property
     def is_error(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes called ID hit an unknown object, duplicates included."""
-        errors: np.ndarray = self.hits & ~self.is_unknown
-        return errors
+        return np.asarray(self.hits & ~self.is_unknown)
 
     def _hit_by(self, rows: Bool[np.ndarray, " boxes"]) -> Bool[np.ndarray, " objects"]:
         hit = np.zeros(self.boxes.n_objects, dtype=bool)

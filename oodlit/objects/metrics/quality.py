@@ -45,9 +45,7 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
     from torchmetrics.detection import MeanAveragePrecision  # noqa: PLC0415
 
     metric: Any = MeanAveragePrecision(backend="faster_coco_eval", extended_summary=True)
-    metric.warn_on_many_detections = (
-        False  # the 100 boxes of highest confidence per image count, as in COCO's evaluation
-    )
+    metric.warn_on_many_detections = False  # as in COCO's evaluation, the first 100 boxes per image count
     metric.update(_predictions(detections), _targets(detections, annotations))
     found = metric.compute()
     classes = found["classes"].reshape(-1).tolist()
@@ -74,11 +72,7 @@ def _targets(detections: Detections, annotations: Annotations) -> list[dict[str,
     place = {key: position for position, key in enumerate(annotations.keys)}
     if lost := [key for key in detections.keys if key not in place]:
         raise InvalidArgumentError(f"mean average precision: {len(lost)} images have no annotations, first {lost[0]}")
-    fields = {
-        "boxes": annotations.boxes.float(),
-        "labels": annotations.labels,
-        "iscrowd": annotations.is_crowd.long(),
-    }
+    fields = {"boxes": annotations.boxes.float(), "labels": annotations.labels, "iscrowd": annotations.is_crowd.long()}
     every = _per_image(fields, annotations.image, annotations.num_images)
     return [every[place[detections.keys[image]]] for image in _by_key(detections)]
 

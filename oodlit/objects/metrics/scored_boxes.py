@@ -90,13 +90,12 @@ class ScoredBoxes:
         """Which boxes count for open-set metrics: the published rules ignore images without objects."""
         if not self.settings.is_published:
             return np.ones(len(self), dtype=bool)
-        annotated: np.ndarray = np.isin(self.image, self.objects.image)
-        return annotated
+        return np.isin(self.image, self.objects.image)
 
     def reaches(self, best: BestOverlaps) -> Bool[np.ndarray, " boxes"]:
         """Which overlaps are large enough for a hit."""
-        enough: np.ndarray = best.overlaps >= self.settings.iou
-        return best.overlaps > self.settings.iou if self.settings.is_published else enough
+        iou = self.settings.iou
+        return np.asarray(best.overlaps > iou if self.settings.is_published else best.overlaps >= iou)
 
     def scores(self, detector: str) -> Float[np.ndarray, " boxes"]:
         """The scores of a detector."""

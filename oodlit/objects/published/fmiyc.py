@@ -26,17 +26,8 @@ METRICS = {"auroc": "auroc", "fpr95": "fpr95", "nose": "nose_boxes", "ap_u": "ap
 """Names of the printed columns in oodlit."""
 
 METHODS = {
-    "MSP": "msp",
-    "Energy": "energy",
-    "GEN": "gen",
-    "KNN": "knn",
-    "Mahalanobis": "mahalanobis",
-    "ViM": "vim",
-    "ASH": "ash",
-    "DICE": "dice",
-    "ReAct": "react",
-    "DDU": "ddu",
-    "LaRD": "lard",
+    name: name.lower()
+    for name in ("MSP", "Energy", "GEN", "KNN", "Mahalanobis", "ViM", "ASH", "DICE", "ReAct", "DDU", "LaRD")
 }
 """Names of detectors in oodlit by printed method; others (VOS, DICE+ReAct) have none."""
 

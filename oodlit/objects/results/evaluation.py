@@ -19,9 +19,10 @@ from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.metrics.thresholds import unknown_threshold
 from oodlit.objects.results.tables import Tables, scored_boxes
-from oodlit.results.evaluation.table_rows import COLUMNS
+from oodlit.results.evaluation.table_rows import COLUMNS, TableRow
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL
+from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
 
 __all__ = ["OBJECT_COLUMNS", "evaluate_tables"]
@@ -42,7 +43,7 @@ class Evaluated:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     taus: dict[str, float] = field(default_factory=dict)
-    undefined: list[dict[str, str]] = field(default_factory=list)
+    undefined: list[UndefinedValue] = field(default_factory=list)
 
     @property
     def table(self) -> pd.DataFrame:
@@ -54,32 +55,20 @@ class Evaluated:
     def add(self, metric: str, boxes: Boxes, value: Value, *, has_cut: bool = True) -> None:
         """Append one value; a NaN comes with its reason."""
         settings, of_detector = boxes.settings, bool(boxes.detector)
+        place = boxes.detector or MODEL, boxes.own.dataset, boxes.group, metric
         known, own = (int(rows.sum()) for rows in boxes.rows)
-        address = {
-            "detector": boxes.detector or MODEL,
-            "dataset": boxes.own.dataset,
-            "ood_class": boxes.group,
-            "metric": metric,
+        n_ood, rule = 0 if boxes.own is boxes.known else own, settings.rule if of_detector else ""
+        of_boxes = {
+            "n_objects": len(boxes.own.objects),
+            "n_images": len(boxes.own.images),
+            "t_star": settings.t_star if has_cut else math.nan,
+            "tau": boxes.tau,
+            "iou": settings.iou if of_detector else math.nan,
+            "rules": settings.rules if of_detector else "",
         }
-        self.rows.append(
-            {
-                **address,
-                "value": value.value,
-                "n_id": known,
-                "n_ood": 0 if boxes.own is boxes.known else own,
-                "ci_low": value.interval[0],
-                "ci_high": value.interval[1],
-                "rule": settings.rule if of_detector else "",
-                "n_objects": len(boxes.own.objects),
-                "n_images": len(boxes.own.images),
-                "t_star": settings.t_star if has_cut else math.nan,
-                "tau": boxes.tau,
-                "iou": settings.iou if of_detector else math.nan,
-                "rules": settings.rules if of_detector else "",
-            }
-        )
+        self.rows.append(TableRow(*place, value.value, known, n_ood, *value.interval, rule)._asdict() | of_boxes)
         if math.isnan(value.value):
-            self.undefined.append(address | {"reason": value.reason or "the definition has no answer"})
+            self.undefined.append(UndefinedValue(*place, value.reason or "the definition has no answer"))
 
 
 def evaluate_tables(

@@ -19,7 +19,6 @@ from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored
 from oodlit.results.any_results import AnyResults
 from oodlit.results.files import storage
 from oodlit.results.names import MODEL
-from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
 
 __all__ = ["ObjectResults"]
@@ -99,7 +98,7 @@ class ObjectResults(AnyResults):
             run,
             settings=settings,
             thresholds={detector: {"tau": tau} for detector, tau in found.taus.items()},
-            undefined=[UndefinedValue(**entry) for entry in found.undefined],
+            undefined=found.undefined,
         )
         return cls(tables.boxes, tables.images, tables.objects, found.table, record)
 

@@ -6,10 +6,10 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
+from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
 
 __all__ = ["HeadlineCell", "headline", "headline_metrics", "ranked", "summary_tables"]
@@ -66,9 +66,9 @@ def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCel
         for name in names:
             row = found.get((detector, name))
             value, *ends = (math.nan,) * 3 if row is None else (row["value"], row["ci_low"], row["ci_high"])
-            known = [_text(entries[name], end) for end in ends if not math.isnan(end)]
+            known = [value_text(end, is_count=entries[name].is_count) for end in ends if not math.isnan(end)]
             reason = results.reason(name, dataset=dataset, detector=detector)
-            text = _text(entries[name], value)
+            text = value_text(value, is_count=entries[name].is_count)
             cells.append(HeadlineCell(text, value, " to ".join(known), reason, value == best[name]))
         of_all = found[detector, "auroc"]
         counts = [HeadlineCell(f"{of_all[name]}", of_all[name]) for name in ("n_id", "n_ood")]
@@ -107,9 +107,3 @@ def _title(results: ObjectResults, dataset: str) -> Text:
         f" them without a box; {row['n_ood']} boxes above t* = {settings.t_star:.4g}, {row['n_id']} of"
         f" {results.id_dataset.name}; tau: {settings.rule}; {settings.rules} rules"
     )
-
-
-def _text(entry: MetricEntry, value: float) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.0f}" if entry.is_count else f"{100 * value:.1f}"

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 from torch import Tensor
 
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError
@@ -117,20 +118,19 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
     if wrong := [key for key in found.keys if not key.startswith(f"{info.name}/")]:
         raise InvalidArgumentError(f"data set {info.name!r}: key {wrong[0]!r} belongs to another data set")
     objects, notes = _objects(entry, class_names)
+    sizes = torch.zeros(found.num_images, 2, dtype=torch.int64) if found.sizes is None else found.sizes
     order = sorted(range(found.num_images), key=lambda position: found.keys[position])
     images = pd.DataFrame(
         {
             "key": pd.Series(found.keys, dtype="str"),
             "dataset": pd.Series([info.name] * found.num_images, dtype="str"),
-            **{
-                name: (np.zeros(found.num_images, dtype=np.int64) if found.sizes is None else found.sizes[:, column])
-                for column, name in enumerate(("width", "height"))
-            },
+            "width": sizes[:, 0],
+            "height": sizes[:, 1],
             "boxes": found.counts.numpy(),
             "objects": NOT_ANNOTATED,
         }
-    ).iloc[order]
-    images = images.reset_index(drop=True)
+    )
+    images = images.iloc[order].reset_index(drop=True)
     if entry.annotations is not None:
         counts = objects["image"].value_counts()
         images["objects"] = images["key"].map(counts).fillna(0).astype(np.int64)

@@ -12,7 +12,6 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import acceptance_threshold
 from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN, POOLED, better_of
-from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.published.protocol import weights
 from oodlit.results.published.table import PublishedTable
@@ -149,7 +148,7 @@ class _Run:
     def __init__(self, results: RunResults, table: PublishedTable, model: str) -> None:
         self.results, self.table, self.protocol, self.model = results, table, table.protocol, model
         self.sets = {info.name: info for info in results.datasets}
-        self.inside = id_dataset(results.datasets).name
+        self.inside = results.id_dataset.name
         rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
         self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
         for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):
@@ -229,9 +228,8 @@ class _Run:
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
             return f"{self.table.name} has figures of {', '.join(names)}; this run has {', '.join(self.sets)}"
         detectors = dict.fromkeys(form for form, _, _, _ in published if form)
-        return (
-            f"{self.table.name} has figures of {', '.join(detectors)}; this run has {', '.join(self.results.detectors)}"
-        )
+        own = ", ".join(self.results.detectors)
+        return f"{self.table.name} has figures of {', '.join(detectors)}; this run has {own}"
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         """The value of the run by the rule of the table, with its interval if it is one value of the run.
@@ -261,13 +259,9 @@ class _Run:
             return f"the sets behind {dataset!r} are different or unknown"
         if not self.protocol.mean or metric in self.protocol.unclear:
             return "it is not known whether it is a mean over classes or over all images there"
-        reason = self._other_sets(names) or self._other_share(metric)
-        return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
-
-    def _other_sets(self, names: Sequence[str]) -> str:
         if missing := [name for name in names if name not in self.sets]:
             return f"the mean is over {', '.join(names)} there; {', '.join(missing)} is not in this run"
-        return ""
+        return self._other_share(metric) or self._other_images(names, metric) or self._other_classes(names, ood_class)
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)
@@ -297,9 +291,8 @@ class _Run:
         if not here:
             return f"{_WORDS['classes']} there, {_WORDS['images']} here"
         if there.keys() ^ here.keys():
-            return f"{len(there)} classes there, {len(here)} here" + (
-                "" if len(there) - len(here) else ", not the same"
-            )
+            same = ", not the same" if len(there) == len(here) else ""
+            return f"{len(there)} classes there, {len(here)} here{same}"
         unlike = [name for name in there if there[name] not in (0, here[name])]
         return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
 

@@ -10,7 +10,7 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts, in_group_of_best
 from oodlit.results.glossary import MEAN
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -87,7 +87,7 @@ def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: fl
 def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> ImageParts:
     """Contributions of the images to the mean over the data sets."""
     names = list(results.detectors)
-    inside = results.images(id_dataset(results.datasets).name)
+    inside = results.images(results.id_dataset.name)
     if metric == _ID_AUROC:
         known = inside[(inside["label"] >= 0) & (inside["prediction"] >= 0)]
         is_right = known["label"] == known["prediction"]

@@ -11,7 +11,7 @@ from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, run_columns
 from oodlit.results.glossary import MEAN, better_of
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -251,7 +251,7 @@ def _over_images(
 
 
 def _parts(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> ImageParts:
-    inside = results.images(id_dataset(results.datasets).name)[list(detectors)].to_numpy().T
+    inside = results.images(results.id_dataset.name)[list(detectors)].to_numpy().T
     ood = results.images(dataset)[list(detectors)].to_numpy().T
     m = ood.shape[1]
     if not m or not inside.shape[1]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -10,7 +10,8 @@ import pandas as pd
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import better_of, headline_metrics
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
+from oodlit.results.names import some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import check_same_pool
 from oodlit.roles import Role
@@ -157,7 +158,7 @@ def _set(results: RunResults, info: DatasetInfo) -> _Set:
 
 
 def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[str, _Set]]) -> str:
-    inside = {name: id_dataset(results.datasets).name for name, results in runs.items()}
+    inside = {name: results.id_dataset.name for name, results in runs.items()}
     first = next(iter(runs))
     for name in runs:
         if inside[name] != inside[first]:
@@ -167,7 +168,7 @@ def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[st
 
 def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
     if without := [name for name, sets in known.items() if dataset not in sets]:
-        return f"{_some(without)} {'has' if len(without) == 1 else 'have'} no {dataset}"
+        return f"{some(without, 3)} {'has' if len(without) == 1 else 'have'} no {dataset}"
     first = next(iter(known))
     for name, sets in known.items():
         one, other = known[first][dataset], sets[dataset]
@@ -180,11 +181,6 @@ def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
         if (one.classes, one.digest) != (other.classes, other.digest):
             return f"{dataset} has other images in {name} than in {first}"
     return ""
-
-
-def _some(names: Sequence[str], limit: int = 3) -> str:
-    more = len(names) - limit
-    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
 
 
 def _other_threshold(runs: Mapping[str, RunResults]) -> str:

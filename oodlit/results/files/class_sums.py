@@ -12,16 +12,7 @@ from torch import Tensor
 from oodlit.metrics.numerics.exact_sums import COUNT, ExactSums
 from oodlit.results.info import DatasetInfo
 
-ESTIMATES = (
-    "dataset",
-    "ood_class",
-    "detector",
-    "confidence",
-    "severity",
-    "standard_error",
-    "n_estimation",
-    "digest",
-)
+ESTIMATES = ("dataset", "ood_class", "detector", "confidence", "severity", "standard_error", "n_estimation", "digest")
 """Columns of the table of estimates; see `RunResults`."""
 _SUM, _SQUARE = "sum ", "square "
 

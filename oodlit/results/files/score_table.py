@@ -34,13 +34,12 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
         raise InvalidArgumentError(f"scores: missing columns {missing}; found {list(scores.columns)}")
     names = [info.name for info in datasets]
-    scores = scores[[*IDENTITY, *detectors]].copy()
+    frame = scores[[*IDENTITY, *detectors]].copy()
     for name in IDENTITY[:2]:
-        scores[name] = _text_column(scores, name)
-    for name in scores["dataset"].unique():
+        frame[name] = _text_column(frame, name)
+    for name in frame["dataset"].unique():
         if name not in names:
             raise UnknownNameError.of("data set in the scores", str(name), names)
-    frame = scores
     for name in IDENTITY[2:]:
         if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
             raise InvalidArgumentError(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
@@ -57,7 +56,7 @@ def accuracy_fpr(
 
 
 def _accuracy(model: RunResults, title: str) -> float:
-    name = id_dataset(model.datasets).name
+    name = model.id_dataset.name
     if "accuracy" not in set(model.table.loc[model.table["dataset"] == name, "metric"]):
         raise InvalidArgumentError(f"accuracy_fpr: no accuracy on {name!r} ({title}), its images have no labels")
     return model.value("accuracy", dataset=name)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Histogram, Histograms
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.score_axis import ScoreAxis
@@ -39,7 +38,7 @@ def score_histograms(
     if bins < 1:
         raise InvalidArgumentError(f"score_histograms: expected bins to be at least 1, got {bins}")
     info, inside, ood = id_and_ood_images(results, dataset)
-    frames = {id_dataset(results.datasets).name: inside, info.name: ood}
+    frames = {results.id_dataset.name: inside, info.name: ood}
     return Histograms(
         tuple(
             histogram(name, {key: rows[name].to_numpy() for key, rows in frames.items()}, results.threshold(name), bins)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
 from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
@@ -63,7 +63,7 @@ def id_and_ood_images(
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
     """Data set, ID images and OOD images, of one class or all; at least one image each."""
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
-    inside, ood = (results.images(part.name) for part in (id_dataset(results.datasets), info))
+    inside, ood = (results.images(part.name) for part in (results.id_dataset, info))
     if ood_class is not None:
         if ood_class not in info.class_names:
             raise UnknownNameError.of(f"class of {info.name!r}", ood_class, info.class_names)

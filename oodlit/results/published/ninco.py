@@ -1,7 +1,7 @@
 """NINCO's own figures: its tables, and the result file of its first release."""
 
 from oodlit.results.published.protocol import Protocol, weights
-from oodlit.results.published.table import PublishedTable, Stated
+from oodlit.results.published.table import PublishedTable, Stated, read_rows
 
 _SOURCE = "J. Bitterwolf, M. Mueller and M. Hein, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation"
 _RULE = (
@@ -28,29 +28,8 @@ _SETTINGS: dict[str, Stated] = {
 """From the authors' program, detection_methods.py."""
 _ZERO_SHOT: dict[str, Stated] = {"Cosine": {"concepts": "head"}, "RCos": {"concepts": "head", "temperature": 1.0}}
 _WEIGHTS = {
-    "ViT-B-384-l2b-12k": weights("vit_base_patch16_clip_384.laion2b_ft_in12k_in1k", 384, 1),
-    "ViT-B-384-oai-12k": weights("vit_base_patch16_clip_384.openai_ft_in12k_in1k", 384, 0.95),
-    "ViT-B-384-l2b": weights("vit_base_patch16_clip_384.laion2b_ft_in1k", 384, 1),
-    "ViT-B-384-oai": weights("vit_base_patch16_clip_384.openai_ft_in1k", 384, 1),
-    "ViT-B-384-21k": weights("vit_base_patch16_384.augreg_in21k_ft_in1k", 384, 1),
-    "ViT-B-224-21k": weights("vit_base_patch16_224.augreg_in21k_ft_in1k", 224, 0.9),
-    "Swinv2-B-256-21k": weights("swinv2_base_window12to16_192to256.ms_in22k_ft_in1k", 256, 0.9),
-    "DeiT3-B-384-21k": weights("deit3_base_patch16_384.fb_in22k_ft_in1k", 384, 1),
-    "DeiT3-B-224-21k": weights("deit3_base_patch16_224.fb_in22k_ft_in1k", 224, 1),
-    "CnvNxt-B-21k": weights("convnext_base.fb_in22k_ft_in1k", 288, 1),
-    "CnvNxt-T-21k": weights("convnext_tiny.fb_in22k_ft_in1k_384", 384, 1),
-    "BiT-m": weights("resnetv2_101x1_bit.goog_in21k_ft_in1k", 448, 1),
-    "EffNetb7-ns": weights("tf_efficientnet_b7.ns_jft_in1k", 600, 0.949),
-    "ViT-B-384": weights("vit_base_patch16_384.augreg_in1k", 384, 1),
-    "Swinv2-B-256": weights("swinv2_base_window16_256.ms_in1k", 256, 0.9),
-    "DeiT3-B-384": weights("deit3_base_patch16_384.fb_in1k", 384, 1),
-    "DeiT3-B-224": weights("deit3_base_patch16_224.fb_in1k", 224, 0.9),
-    "XCiT-M-224": weights("xcit_medium_24_p16_224.fb_in1k", 224, 1),
-    "XCiT-M-224-d": weights("xcit_medium_24_p16_224.fb_dist_in1k", 224, 1),
-    "CnvNxt-B": weights("convnext_base.fb_in1k", 288, 1),
-    "EffNetb7": weights("tf_efficientnet_b7.ra_in1k", 600, 0.949),
-    "EffNet-B0": weights("efficientnet_b0.ra_in1k", 224, 0.875),
-    "ResNet50": weights("resnet50.a1_in1k", 224, 0.95),
+    row["printed"]: weights(row["model"], int(row["img_size"]), float(row["crop_pct"]))
+    for row in read_rows("ninco_weights.csv")
 }
 """Table 8 names models of timm 0.6.12 and 0.8.0, without tag or size: those of today's with the printed top-1 accuracy.
 

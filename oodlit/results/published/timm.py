@@ -5,7 +5,6 @@ are masked to their 200 classes.
 """
 
 from functools import cache
-from typing import NamedTuple
 
 from oodlit.results.published.protocol import Protocol, weights
 from oodlit.results.published.table import PublishedFigure, PublishedTable, read_rows
@@ -13,33 +12,23 @@ from oodlit.results.published.table import PublishedFigure, PublishedTable, read
 DATASETS = ("imagenet_val", "imagenet_v2", "imagenet_r", "imagenet_a", "imagenet_sketch")
 
 
-class PublishedAccuracy(NamedTuple):
-    """One published value.
+def published_accuracy(model: str, dataset: str, *, img_size: int, crop_pct: float) -> float | None:
+    """The published share of correct predictions of a network at one size and crop; None if there is none.
 
     Args:
         model: timm's name with the tag of the weights.
+        dataset: One of `DATASETS`.
         img_size: Side of the images in pixels.
         crop_pct: Share of the resized image that the crop keeps.
-        accuracy: Share of correct predictions, 0..1.
-    """
-
-    model: str
-    img_size: int
-    crop_pct: float
-    accuracy: float
-
-
-def published_accuracy(model: str, dataset: str, *, img_size: int, crop_pct: float) -> PublishedAccuracy | None:
-    """The published value of a network on a data set at one size and crop; None if there is none.
 
     Example:
-        >>> published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=224, crop_pct=0.95).accuracy
+        >>> published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=224, crop_pct=0.95)
         0.80382
     """
     row = _rows().get((model, img_size, round(crop_pct, 4)))
     if row is None or dataset not in DATASETS or not row[dataset]:
         return None
-    return PublishedAccuracy(model, img_size, crop_pct, round(float(row[dataset]) / 100, 7))
+    return round(float(row[dataset]) / 100, 7)
 
 
 @cache

@@ -1,12 +1,12 @@
 """Summaries as text: Markdown, LaTeX, JSON, in the style of the papers' tables (percent, one decimal, best in bold)."""
 
-import math
+import itertools
 import re
 
 import pandas as pd
 
 from oodlit.base.json_files import to_json
-from oodlit.results.glossary import entry_of
+from oodlit.results.glossary import entry_of, value_text
 
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
 _LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -23,9 +23,9 @@ def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
         values = summary[column]
         entry = entry_of(metric)
         is_count = entry is not None and entry.is_count
-        shown = [_cell(float(value), is_count=is_count) for value in values]
+        shown = [value_text(float(value), is_count=is_count) for value in values]
         if entry is not None and entry.better and len(values) > 1 and values.notna().any():
-            mark = _cell(float(values.min() if entry.better == "lower" else values.max()), is_count=is_count)
+            mark = value_text(float(values.min() if entry.better == "lower" else values.max()), is_count=is_count)
             shown = [f"{bold[0]}{s}{bold[1]}" if s == mark else s for s in shown]
         text[column] = shown
     return text
@@ -48,12 +48,7 @@ def to_latex_text(summary: pd.DataFrame) -> str:
     columns = [column if isinstance(column, tuple) else ("", column) for column in found]
     lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
     if any(first for first, *_ in columns):
-        spans: list[tuple[str, int]] = []
-        for first, *_ in columns:
-            if spans and spans[-1][0] == first:
-                spans[-1] = (first, spans[-1][1] + 1)
-            else:
-                spans.append((str(first), 1))
+        spans = [(str(first), len(list(group))) for first, group in itertools.groupby(columns, lambda c: c[0])]
         lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_escaped(s)}}}" for s, n in spans)]) + r" \\")
     lines.append(" & ".join(["Detector", *(_escaped(str(column[-1])) for column in columns)]) + r" \\")
     lines.append(r"\midrule")
@@ -66,12 +61,6 @@ def to_latex_text(summary: pd.DataFrame) -> str:
 def to_json_text(table: pd.DataFrame) -> str:
     """The table as a list of records; NaN is null."""
     return to_json(table.to_dict("records"))
-
-
-def _cell(value: float, *, is_count: bool) -> str:
-    if math.isnan(value):
-        return "-"
-    return f"{value:.0f}" if is_count else f"{100 * value:.1f}"
 
 
 def _title(column: object) -> str:

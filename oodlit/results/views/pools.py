@@ -11,7 +11,7 @@ from oodlit.metrics.numerics.ranking import as_sorted
 from oodlit.results.evaluation.pool_levels import LEVEL_NAMES, PoolLevels, pool_levels
 from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -31,7 +31,7 @@ def severities(results: RunResults, dataset: str, detector: str | None = None) -
     info = _pool(results, dataset)
     names = results.detectors if detector is None else (detector,)
     results.check_detectors(*names)
-    sets, fpr = _sets(results), results.settings.fpr_name
+    sets, fpr = ScoredSets(results.scores, results.datasets, results.settings), results.settings.fpr_name
     frames = []
     for name in names:
         found = _levels(results, sets, info, name)
@@ -56,10 +56,26 @@ def severities(results: RunResults, dataset: str, detector: str | None = None) -
     return pd.concat(frames, ignore_index=True)
 
 
+def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit: int = 12) -> pd.DataFrame:
+    """Return the hardest classes of a pool, the hardest first, each with its test image of the highest score.
+
+    Returns:
+        Columns of `Results.severities`, with `key` and `prediction` of the image. Empty if levels are undefined.
+    """
+    try:
+        rows = severities(results, info.name, detector).iloc[::-1].head(limit)
+    except InvalidArgumentError:  # the table and `undefined` state why
+        return pd.DataFrame()
+    places = {info.class_names.index(name): name for name in rows["ood_class"]}
+    own = results.scores[(results.scores["dataset"] == info.name) & results.scores["group"].isin(list(places))]
+    own = own.assign(ood_class=own["group"].map(places)).sort_values([detector, "key"], ascending=[False, True])
+    return rows.merge(own.drop_duplicates("ood_class")[["ood_class", "key", "prediction"]], on="ood_class", how="left")
+
+
 def levels(results: RunResults, dataset: str) -> pd.DataFrame:
     """See `Results.levels`."""
     info = _pool(results, dataset)
-    sets, fpr = _sets(results), results.settings.fpr_name
+    sets, fpr = ScoredSets(results.scores, results.datasets, results.settings), results.settings.fpr_name
     rows, id_confidence = [], {}
     table = results.table[results.table["dataset"] == dataset].set_index(["detector", "ood_class", "metric"])
     kinds = dict(zip(_estimates(results)["detector"], _estimates(results)["confidence"], strict=True))
@@ -100,7 +116,7 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
     entries = {}
     for name, results in runs.items():
         info = _pool(results, dataset)
-        inside = id_dataset(results.datasets).name
+        inside = results.id_dataset.name
         entries[name] = {"id_images": results.run.counts[inside], **structs.asdict(results.run.pools[info.name])}
     if not entries:
         raise InvalidArgumentError(f"expected at least one run to compare on {dataset!r}, got none")
@@ -156,12 +172,8 @@ def _estimates(results: RunResults) -> pd.DataFrame:
     return results.estimates
 
 
-def _sets(results: RunResults) -> ScoredSets:
-    return ScoredSets(results.scores, results.datasets, results.settings)
-
-
 def _levels(results: RunResults, sets: ScoredSets, info: DatasetInfo, detector: str) -> PoolLevels:
-    id_scores = as_sorted(sets.values(detector, sets.sets[id_dataset(results.datasets).name]))
+    id_scores = as_sorted(sets.values(detector, sets.id))
     return pool_levels(sets, sets.sets[info.name], detector, _estimates(results), id_scores)
 
 

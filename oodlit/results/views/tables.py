@@ -35,7 +35,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
 
 def _note(results: RunResults, datasets: Sequence[str]) -> str:
     """Number of images and threshold rule, which every table must show."""
-    inside = next(info.name for info in results.datasets if info.role is Role.ID)
+    inside = results.id_dataset.name
     counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
     text = (

@@ -82,13 +82,14 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
     names = datamodule.class_names
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
-            f"the detector's classes are {', '.join(module.class_names[:8])}, those of the data {', '.join(names[:8])};"
-            " give the data the detector's: ObjectBenchmark(..., class_names=module.class_names)"
+            f"the detector's classes are {', '.join(module.class_names[:8])}, those of the data"
+            f" {', '.join(names[:8])}; pass the detector's to the data: ObjectBenchmark(...,"
+            " class_names=module.class_names)"
         )
     if len(names) != num_classes:
         raise InvalidArgumentError(
-            f"{module.name} gives {num_classes} class logits, the data names {len(names)} classes"
-            f" ({', '.join(names[:8])}); give the names in the order of the logits: ObjectBenchmark(class_names=[...])"
+            f"{module.name} returns {num_classes} class logits, but the data has {len(names)} classes"
+            f" ({', '.join(names[:8])}); pass the names in the order of the logits: ObjectBenchmark(class_names=[...])"
         )
 
 
@@ -107,7 +108,7 @@ class BoxRecorder(ScoredRun):
         super().__init__(start, match=same_boxes)
         self.settings, self.cut = settings, settings.metrics.t_star
         self.num_boxes = 0
-        """Training boxes of this process; of all processes after the fit."""
+        """Number of training boxes, of this process until the fit and of all processes after it."""
         self._objects: dict[str, ImageObjects] = {}
         self._sizes: dict[str, dict[str, tuple[int, ...]]] = {}
 
@@ -186,7 +187,7 @@ class BoxRecorder(ScoredRun):
                 wide, high = self._sizes[dataset][key]
                 raise DataError(
                     f"{key}: the picture is {size[0]} x {size[1]}, its annotations are made for {wide} x {high} pixels;"
-                    " take the pictures as they were annotated, not resized or turned"
+                    " use the pictures in the size and orientation in which they were annotated"
                 )
 
     def check_fit_rows(self) -> int:
@@ -200,7 +201,7 @@ class BoxRecorder(ScoredRun):
             raise DataError(
                 f"no box of the training images has a confidence of {self.cut:g} or more"
                 f"{' and hits an object of its class' if self.settings.fit_on == 'matched' else ''}: detectors cannot"
-                " be fitted; lower t_star, or look at the detector, the order of its classes, and the pictures"
+                " be fitted; lower t_star, or check the detector, the order of its classes, and the pictures"
             )
         return self.num_boxes
 

@@ -8,9 +8,9 @@ from oodlit.objects.detections import Detections
 from oodlit.runs.verification import Matched
 
 OVERLAP = 0.5
-"""Intersection over union from which on two boxes are the same."""
+"""Smallest intersection over union of two boxes that count as the same."""
 LEAST = 0.5
-"""Least share of the boxes of the plain network that must be found."""
+"""Smallest accepted fraction of the plain network's boxes that are found again."""
 
 
 def same_boxes(found: Detections, exact: Detections) -> Matched:
@@ -28,7 +28,7 @@ def same_boxes(found: Detections, exact: Detections) -> Matched:
     if int(kept.sum()) < LEAST * len(exact):
         raise RequirementError(
             f"of {len(exact)} boxes of the plain network, {int(kept.sum())} are among the {len(found)} boxes of this"
-            " run; leave out the precision or the option that makes it faster"
+            " run; remove the precision or option that makes the run faster"
         )
     places = torch.where(kept)[0]
     return Matched(rows[places], found.outputs, exact.outputs.select(places))

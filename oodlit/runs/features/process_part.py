@@ -90,7 +90,7 @@ def entry_of(shares: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     skipped = sorted((key, reason) for share in shares for key, reason in share.skipped)
     stored = StoredRows(rows, parts)
     if (found := len(stored) + len(skipped)) != stream["images"]:
-        raise DataError(f"stream {stream['name']!r}: {found} of its {stream['images']} images were recorded")
+        raise DataError(f"stream {stream['name']!r}: {found} of {stream['images']} images were recorded")
     digests = np.fromiter(map(key_digest, _keys(stored, stream, skipped)), dtype=np.uint64, count=found)
     values, counts = np.unique(digests, return_counts=True)
     if len(values) < found:

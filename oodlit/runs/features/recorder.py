@@ -36,7 +36,7 @@ class FeatureRecorder(Recorder):
     """
 
     goes_on = False
-    """Whether streams can be resumed in their middle."""
+    """Whether streams can be resumed midway."""
     prediction_bytes = 0
 
     def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording) -> None:

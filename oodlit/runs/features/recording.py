@@ -316,7 +316,7 @@ class Recording:
         named |= {file for share in read_shares(self._journal) for file, _ in share.parts}
         for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
             for path in folder.glob("*.safetensors"):
-                if folder.name != self._rows or path.name not in named:
+                if not path.is_symlink() and (folder.name != self._rows or path.name not in named):
                     remove(path)
             if not any(folder.iterdir()):
                 folder.rmdir()
@@ -325,8 +325,9 @@ class Recording:
 
 
 def _is_of_rows(folder: Path) -> bool:
-    """Whether a folder has a name that a recording gives: that of now, or one of earlier versions."""
-    return folder.is_dir() and (folder.name == ROWS or bool(re.fullmatch("rows-[0-9a-f]{12}", folder.name)))
+    """Whether this is a folder with a name that a recording gives, now or in earlier versions; links are not."""
+    is_folder = folder.is_dir() and not folder.is_symlink()
+    return is_folder and (folder.name == ROWS or bool(re.fullmatch("rows-[0-9a-f]{12}", folder.name)))
 
 
 def _digest_of(folder: Path) -> str:

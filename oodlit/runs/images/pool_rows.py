@@ -33,13 +33,13 @@ class PoolRows(ImageRows):
     stream: Stream | None = None
     confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     num_unused: int = 0
-    """Images that the split does not list: a list may name few of many millions."""
+    """Number of images that the split does not list."""
     first_unused: str = ""
-    """The first of their keys in their order; empty = there is none."""
+    """First of their keys in sorted order; empty if there are none."""
     num_used: int = 0
     """Images of both parts."""
     estimated: "array[int]" = field(default_factory=lambda: array("Q"))
-    """64 bits of the key of every estimation image, of which no row is kept."""
+    """A 64-bit hash of the key of every estimation image, which has no row."""
     sums: ClassSums = field(init=False)
 
     def __post_init__(self) -> None:
@@ -103,8 +103,8 @@ class PoolRows(ImageRows):
         seen = gather_rows(group, mine, gather_objects(group, len(mine)))
         if repeated := len(seen) - len(seen.unique()):  # type: ignore[no-untyped-call]
             raise DataError(
-                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images have a key that came before; every"
-                " image must enter exactly once - check that shards are not listed twice or read by two processes"
+                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images repeat an earlier key, but every"
+                " image must occur once; check that no shard is listed twice or read by two processes"
             )
 
     def _estimated(self) -> Tensor:

@@ -36,7 +36,7 @@ from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
 
 SAMPLE_CHUNK = 1024
-"""Rows of the training sample that are scored at a time."""
+"""Rows of the training sample to score at a time."""
 
 
 class ImageOptions(NamedTuple):
@@ -71,7 +71,7 @@ class ImageRecorder(ScoredRun):
         super().__init__(start, train_thresholds=images.train_thresholds, than=than)
         self.images = images
         self.one_shape = True
-        """Whether every image of this process had, after the transform, the shape of those of the probe."""
+        """Whether all images of this process had the shape of the probe's images after the transform."""
 
     def make_rows(self) -> dict[str, ImageRows]:
         """Empty rows by data set; training images, which are a sample, as one set.

@@ -38,7 +38,7 @@ class ImageRows:
     integers: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
     masked_correct: int = 0
-    """Images of which the largest logit among the classes of `subset` is that of the label."""
+    """Images whose largest logit among the classes of `subset` is that of their label."""
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; only small CPU tensors are kept.
@@ -137,7 +137,7 @@ def check_labels(outputs: Outputs, stream: Stream) -> None:
         key = bad[0] if outputs.keys is None else outputs.keys[bad[0]]
         raise DataError(
             f"stream {stream.name!r}: label {int(outputs.labels[bad[0]])} of {key!r}, but the network has {classes}"
-            f" classes, 0..{classes - 1}; check the order of classes of the data, or take its own network"
+            f" classes, 0..{classes - 1}; check the order of the data's classes, or use the network of this data"
         )
 
 

@@ -16,11 +16,11 @@ from oodlit.results.plots.drawing import draw
 from oodlit.runs.loggers.run_log import Figures
 
 HEADLINE = ("score_histograms", "fpr_per_class", "unit_tests", "severity_curve")
-"""What is drawn of every data set that it can show, where nobody chooses."""
+"""Figures drawn by default, for every data set that they can show."""
 
 DOTS_PER_INCH = 110
 LONGEST = 100
-"""Characters of a data set in the name of a figure, which loggers take for the name of a file."""
+"""Characters to replace in the name of a data set, since loggers use names of figures as file names."""
 
 
 def check_figures(owner: str, chosen: object) -> None:

@@ -38,8 +38,8 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "
     if failed:
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
         raise LoggingError(
-            f"not everything could be logged - {reasons}. The results themselves are complete:"
-            f" {owner}.results, and output_dir if one was given; repair or leave out what failed"
+            f"some values could not be logged: {reasons}. The results themselves are complete:"
+            f" {owner}.results, and output_dir if one was given; fix or remove what failed"
         ) from failed[0][1]
 
 

@@ -14,9 +14,9 @@ from oodlit.runs.loggers.run_log import RunLog
 ValueT = TypeVar("ValueT")
 
 BATCH = 1000
-"""Values that MLflow takes in one call; Lightning does not divide them."""
+"""Largest number of values per call that MLflow accepts; Lightning does not split them."""
 LONGEST = 250
-"""Characters that a name may have."""
+"""Characters that MLflow does not allow in a name."""
 
 
 @log_values.register

@@ -13,7 +13,7 @@ from oodlit.results.run_record import RunRecord
 from oodlit.results.views.export import to_markdown_text
 
 LONGEST = 250
-"""Characters of a setting: more of them MLflow does not take from Lightning."""
+"""Largest number of characters of a setting that MLflow accepts from Lightning."""
 
 _ENTRIES = {
     "backbone": "backbone",
@@ -23,13 +23,13 @@ _ENTRIES = {
     "trainer": "trainer",
     "versions": "versions",
 }
-"""Entries of the record that are settings, with the first part of their name in a logger."""
+"""Entries of the record to log as settings, with the prefix of their name in a logger."""
 _LEFT_OUT = {"transform_recipe", "arguments", "streams"}
-"""Entries that repeat others at length."""
+"""Entries left out because others contain the same facts in short."""
 
 
 Figures = Mapping[str, Callable[[], Image.Image]]
-"""What draws a figure, by its name."""
+"""Functions that draw figures, by name."""
 
 
 @dataclass(frozen=True)

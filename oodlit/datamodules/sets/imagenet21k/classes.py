@@ -10,7 +10,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
-from oodlit.datamodules.sets.description import Membership
+from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
 from oodlit.datamodules.sets.imagenet_classes import first_lemmas, info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
@@ -138,3 +138,6 @@ def class_name(wnid: str) -> str:
         'n02512053 fish'
     """
     return f"{wnid} {first_lemmas()[wnid]}" if wnid in first_lemmas() else wnid
+
+
+IMAGENET21K = published("imagenet21k", in_part_and_class)

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 from oodlit.report.sections.boxes import measured, pictures, published, splits, tau, words
 from oodlit.report.sections.images import models
 from oodlit.report.several import Several

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from oodlit.report.box_run import ShownBoxes
 from oodlit.report.headline import percent_text
 from oodlit.report.record import record_content
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 
 
 def sections(shown: ShownBoxes) -> Iterator[Section]:

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from oodlit.report.box_pictures import COLOURS, drawn_pictures, picture_keys
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 
 DRAWN = 3
 """Number of detectors whose pictures are shown: the first ones of the page."""

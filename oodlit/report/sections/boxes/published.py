@@ -6,8 +6,8 @@ from typing import Any
 
 from oodlit.objects.published import fmiyc
 from oodlit.objects.results import ObjectResults
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
+from oodlit.results.glossary import value_text
 
 
 def sections(shown: ShownBoxes) -> Iterator[Section]:
@@ -27,7 +27,7 @@ def _published(results: ObjectResults, name: str) -> dict[str, Any] | None:
     printed = {(figure.architecture, figure.method, figure.metric): figure.value for figure in figures}
     empty = fmiyc.images_without_boxes(split.name)
     ours: float | None = results.value("no_boxes", dataset=name)
-    rows = [("network", "no_boxes", ours, [empty.get(a) for a in architectures])]
+    rows = [("network", "no_boxes", [ours, *(empty.get(name) for name in architectures)])]
     for method, key in fmiyc.METHODS.items():
         own = next((d for d in results.detectors if d.partition("[")[0] == key), None)
         for metric in fmiyc.METRICS.values():
@@ -35,7 +35,7 @@ def _published(results: ObjectResults, name: str) -> dict[str, Any] | None:
             if own is not None and any(value is not None for value in values):
                 known = metric in set(results.table["metric"])
                 ours = results.value(metric, dataset=name, detector=own) if known else None
-                rows.append((method, metric, ours, values))
+                rows.append((method, metric, [ours, *values]))
     n_images = int((results.images["dataset"] == name).sum())
     return {
         "name": name,
@@ -43,10 +43,7 @@ def _published(results: ObjectResults, name: str) -> dict[str, Any] | None:
         "n_images": n_images,
         "architectures": architectures,
         "rows": [
-            (method, metric, [_percent(value) for value in (ours, *values)]) for method, metric, ours, values in rows
+            (method, metric, [value_text(math.nan if value is None else value) for value in values])
+            for method, metric, values in rows
         ],
     }
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}"

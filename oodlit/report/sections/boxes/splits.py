@@ -6,9 +6,8 @@ from typing import Any
 from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics, meaning
 from oodlit.objects.results import ObjectResults, headline, headline_metrics
-from oodlit.report.box_run import ShownBoxes
 from oodlit.report.headline import Cell, percent_text
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 
 BOX_COUNTS = {
     "tau": "threshold of the OOD score: boxes below it are called unknown",

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from markupsafe import Markup
 
 from oodlit.objects.results import CURVES, TauPoint, tau_curve
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 from oodlit.report.svg import draw
 
 SHOWN = 6

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from oodlit.objects.metrics.registry import meaning
-from oodlit.report.box_run import ShownBoxes
-from oodlit.report.section import Section
+from oodlit.report.section import Section, ShownBoxes
 
 
 def sections(shown: ShownBoxes) -> Iterator[Section]:

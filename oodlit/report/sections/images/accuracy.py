@@ -23,13 +23,7 @@ def sections(several: Several) -> Iterator[Section]:
     if len(known) > 1 and columns:
         charts = [chart for column in columns for chart in _charts(several, column, known)]
         content = {"charts": charts, "without": [title for title in accuracies if title not in known]}
-        yield Section(
-            "accuracy",
-            "Do better classifiers have better detectors?",
-            "accuracy",
-            "accuracy.html",
-            content,
-        )
+        yield Section("accuracy", "Do better classifiers have better detectors?", "accuracy", "accuracy.html", content)
 
 
 def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]) -> Iterator[dict[str, Any]]:

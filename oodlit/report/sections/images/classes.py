@@ -7,7 +7,7 @@ from typing import Any
 from oodlit.report.headline import Cell, fpr_text, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import interval_bars
-from oodlit.results import DatasetInfo, Results
+from oodlit.results import DatasetInfo
 from oodlit.results.plots import fpr_per_class
 from oodlit.results.plots.charts import Estimate
 from oodlit.roles import Role
@@ -17,12 +17,13 @@ def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section for each OOD set with classes."""
     for number, info in enumerate(shown.sets(Role.OOD)):
         if info.class_names and shown.detectors:
-            content = _class_set(shown.results, info, shown.detectors)
+            content = _class_set(shown, info)
             title = f"{info.name}: FPR of each class"
             yield Section(f"classes{number}", title, f"{info.name}: classes", "classes.html", content)
 
 
-def _class_set(results: Results, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
+def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
+    results, detectors = shown.results, shown.detectors
     grid = fpr_per_class.describe(results, info.name, detectors=detectors)
     rows = [
         {"name": name, "n": n, "kind": "", "cells": [_heat(d, name, e) for d, e in zip(detectors, cells, strict=True)]}

@@ -11,6 +11,7 @@ from oodlit.report.section import Section, tall
 from oodlit.report.several import Several
 from oodlit.results import RunColumn
 from oodlit.results.comparing.several_runs import mean_ranks_of
+from oodlit.results.glossary import value_text
 
 
 def sections(several: Several) -> Iterator[Section]:
@@ -43,7 +44,7 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
                 continue
             row = found[title][name, column.dataset, column.metric]
             heat = 100 * (value / most if is_count else value if is_lower_better else 1 - value)
-            text = f"{value:.0f}" if is_count else f"{100 * value:.1f}"
+            text = value_text(value, is_count=is_count)
             about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
             cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
         quality = several.quality_of(title)
@@ -78,6 +79,4 @@ def _rank(rank: float) -> str:
 
 
 def _mean(values: np.ndarray, *, is_count: bool) -> str:
-    if np.isnan(values).any():
-        return "-"
-    return f"{values.mean():.1f}" if is_count else f"{100 * values.mean():.1f}"
+    return f"{values.mean():.1f}" if is_count and not np.isnan(values).any() else value_text(values.mean())

@@ -5,7 +5,7 @@ from typing import Any
 
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
-from oodlit.results import DatasetInfo, Results
+from oodlit.results import DatasetInfo
 from oodlit.results.plots.charts import Histogram
 from oodlit.results.plots.score_histograms import histogram
 from oodlit.roles import Role
@@ -19,7 +19,7 @@ def sections(shown: Shown) -> Iterator[Section]:
     others = shown.sets(Role.OOD, Role.POOL)
     datasets = [shown.inside, *others[:_MAX_OUTLINES]]
     if shown.detectors:
-        charts = _charts(shown.results, shown.detectors, datasets)
+        charts = _charts(shown, datasets)
         content = {
             "histograms": [_figure(chart) for chart in charts],
             "kinds": {chart.labels[1] for chart in charts},
@@ -30,11 +30,11 @@ def sections(shown: Shown) -> Iterator[Section]:
         yield Section("scores", "Scores", "scores", "scores.html", content)
 
 
-def _charts(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[Histogram]:
-    images = {info.name: results.images(info.name) for info in datasets}
+def _charts(shown: Shown, datasets: Sequence[DatasetInfo]) -> list[Histogram]:
+    images = {info.name: shown.results.images(info.name) for info in datasets}
     return [
-        histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, results.threshold(name))
-        for name in detectors
+        histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, shown.results.threshold(name))
+        for name in shown.detectors
     ]
 
 

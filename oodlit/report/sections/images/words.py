@@ -1,9 +1,11 @@
 """How to read the page."""
 
+import re
 from collections.abc import Iterator
 
 from oodlit.report.section import Section, Shown
-from oodlit.report.terms import terms
+from oodlit.results import Results
+from oodlit.results.glossary import meaning
 from oodlit.roles import Role
 
 
@@ -17,3 +19,15 @@ def sections(shown: Shown) -> Iterator[Section]:
         "terms": terms(shown.results),
     }
     yield Section("words", "How to read this page", "how to read", "words.html", content)
+
+
+def terms(results: Results) -> dict[str, str]:
+    """Metrics mentioned in notes and undefined values, with their meaning."""
+    found: dict[str, str] = {}
+    lines = list(results.run.notes)
+    lines += [one.metric for one in results.run.undefined]
+    for line in lines:
+        for word in re.findall(r"[a-z_]+[\d.]*\d|[a-z_]+", line.partition(" not computed")[0]):
+            names = results.settings.der_names if word == "der" else [word]
+            found |= {name: text for name in names if (text := meaning(name, results.settings))}
+    return found

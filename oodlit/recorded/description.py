@@ -1,0 +1,60 @@
+"""A YAML file that names files of recorded outputs."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.recorded.data import RecordedData
+from oodlit.recorded.from_arrays import recorded_parts
+from oodlit.recorded.module import RecordedModule
+
+SETS = ("id", "train")
+NAMED_SETS = ("ood", "shift", "unit_tests")
+KEYS = (*SETS, *NAMED_SETS, "head", "class_names", "name", "batch_size")
+
+
+def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
+    """Read module and data from a file such as this; paths are relative to its folder.
+
+        id: val.npz
+        train: train.npz
+        ood: {ninco: ninco.npz, textures: textures.parquet}
+        head: head.safetensors
+
+    Keys and their meaning are those of `oodlit.evaluate_arrays`; each file is one set.
+
+    Raises:
+        DataError: The file, or one that it names, cannot be read.
+        UnknownNameError: A key is unknown.
+        InvalidArgumentError: A value is not a path, or arrays do not match each other.
+    """
+    file = Path(path).expanduser()
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise DataError(f"{file}: not valid YAML ({reason})") from error
+    if not isinstance(content, Mapping) or "id" not in content:
+        raise InvalidArgumentError(f"{file}: expected keys with files, at least `id: FILE`; see docs/features.md")
+    for key in content:
+        if key not in KEYS:
+            raise UnknownNameError.of(f"key in {file}:", str(key), KEYS)
+    return recorded_parts(**{key: _resolved(key, value, file) for key, value in content.items()})
+
+
+def _resolved(key: str, value: Any, file: Path) -> Any:
+    if key in NAMED_SETS and isinstance(value, Mapping):
+        return {str(name): _path(f"{key}.{name}", inner, file) for name, inner in value.items()}
+    if key in (*SETS, *NAMED_SETS, "head"):
+        return _path(key, value, file)
+    is_path = key == "class_names" and isinstance(value, str) and value != "imagenet"
+    return _path(key, value, file) if is_path else value
+
+
+def _path(key: str, value: Any, file: Path) -> Path:
+    if not isinstance(value, str):
+        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file, got {value!r}")
+    return file.parent / Path(value).expanduser()
