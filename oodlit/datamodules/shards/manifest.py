@@ -73,7 +73,7 @@ class ShardInfo:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Entry of this split in `_self.json`."""
+        """Entry of this split in `_info.json`."""
         entry = _SplitEntry(
             name=self.split,
             num_samples=self.num_samples,
