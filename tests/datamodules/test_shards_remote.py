@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.shards import Cache, ShardSource, copies, shard_stream
+from oodlit.datamodules.shards import Cache, ShardSource, remote, shard_stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from tests.tiny_shards import write_tiny_shards
 
@@ -278,8 +278,8 @@ def test_a_copy_is_read_for_its_checksum_once(tmp_path: Path, server: Server, mo
     source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
     list(source.read(0, 3))  # downloaded, and its checksum taken on the way
     checks = []
-    real = copies.hexdigest
-    monkeypatch.setattr(copies, "hexdigest", lambda file: checks.append(file) or real(file))
+    real = remote.hexdigest
+    monkeypatch.setattr(remote, "hexdigest", lambda file: checks.append(file) or real(file))
     for _ in range(3):
         assert [sample.key for sample in source.read(0, 3)] == keys
     assert len(checks) == 1
