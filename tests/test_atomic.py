@@ -1,7 +1,9 @@
 """Files are complete or absent; leftovers of interrupted writers are removed, files being written are not."""
 
+import errno
 import os
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -174,9 +176,76 @@ def test_files_are_brought_to_disk_by_handles_that_can_write(tmp_path: Path, mon
     fsync(tmp_path / "a")
     fsync(tmp_path)
     assert opened == [os.O_RDWR, os.O_RDONLY]
-    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "open", failing(errno.EACCES))
     fsync(tmp_path)
-    assert len(opened) == 2
+    with pytest.raises(OSError, match="EACCES"):
+        fsync(tmp_path / "a")
+
+
+def failing(number: int):
+    def fail(*_: object) -> int:
+        raise OSError(number, errno.errorcode[number])
+
+    return fail
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.EIO, errno.ENOTSUP])
+def test_folders_that_cannot_be_flushed_lose_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """SMB refuses it for folders; for a file, it is a failing disk."""
+    real = os.fsync
+
+    def refuse_folders(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, errno.errorcode[number])
+        real(handle)
+
+    monkeypatch.setattr(os, "fsync", refuse_folders)
+    write_bytes(tmp_path / "a", b"content")
+    fsync(tmp_path)
+    assert (tmp_path / "a").read_bytes() == b"content"
+    monkeypatch.setattr(os, "fsync", failing(number))
+    with pytest.raises(OSError, match=errno.errorcode[number]):
+        write_bytes(tmp_path / "b", b"content")
+    assert not (tmp_path / "b").exists()
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_locks_is_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """NFS without a lock service: the work goes on."""
+    done = False
+    monkeypatch.setattr(atomic, "FileLock", Refusing.with_error(number))
+    with pytest.warns(UserWarning, match="has no locks"), lock(tmp_path / ".lock", wait=False):
+        done = True
+    assert done
+
+
+def test_other_errors_of_a_lock_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "FileLock", Refusing.with_error(errno.EROFS))
+    with pytest.raises(OSError, match="EROFS"), lock(tmp_path / ".lock"):
+        pass
+
+
+class Refusing:
+    """A lock that the file system refuses."""
+
+    number = 0
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    @classmethod
+    def with_error(cls, number: int) -> "type[Refusing]":
+        return type("Refusing", (cls,), {"number": number})
+
+    def acquire(self) -> None:
+        raise OSError(self.number, errno.errorcode[self.number])
+
+    def release(self) -> None:
+        pass
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ never removes what another process is still writing.
 """
 
 import contextlib
+import errno
 import glob
 import os
 import shutil
 import sys
 import time
 import uuid
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from filelock import FileLock, Timeout
 
 ABANDONED_S = 86_400.0
 """Age of a leftover that is removed on file systems without locks: one day."""
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 ORPHANS_S = 10.0
 """How long a lock can outlive its holder: forked processes share the lock, and data-loading workers check every
 five seconds whether their parent still exists."""
@@ -55,11 +58,19 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def fsync(path: Path) -> None:
-    """Flush the content of a file, or the names in a folder, to disk. Windows does the latter itself."""
-    is_folder = path.is_dir()
-    if is_folder and sys.platform == "win32":
-        return
-    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows requires a writable handle
+    """Flush the content of a file, or the names in a folder, to disk.
+
+    Names are flushed as far as the system can: Windows does so itself, and network file systems such as SMB refuse it.
+    """
+    if path.is_dir():
+        with contextlib.suppress(OSError):
+            _fsync(path, os.O_RDONLY)
+    else:
+        _fsync(path, os.O_RDWR)  # Windows requires a writable handle
+
+
+def _fsync(path: Path, flags: int) -> None:
+    handle = os.open(path, flags)
     try:
         os.fsync(handle)
     finally:
@@ -70,6 +81,8 @@ def fsync(path: Path) -> None:
 def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of the file at `path`, which is only used for locking and created if missing.
 
+    Some network file systems have no locks; there the caller continues without one, with a warning.
+
     Raises:
         BlockingIOError: Another process or thread holds it, `wait` is False, and `ORPHANS_S` have passed.
         OSError: The file cannot be created.
@@ -79,6 +92,13 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         held.acquire()
     except Timeout:
         raise BlockingIOError(f"{path} is locked by another process") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        warnings.warn(
+            f"{path}: the file system has no locks ({error.strerror}); make sure that no other process writes there",
+            stacklevel=4,
+        )
     try:
         yield
     finally:

@@ -16,6 +16,7 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.lazy import search_current_folder
+from oodlit.base.yaml_files import load_yaml
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
 from oodlit.configuration.lookup import PACKAGES
 from oodlit.errors import UnknownNameError, UsageError
@@ -186,13 +187,18 @@ def _of_text(text: str) -> Any:
         value = jsonargparse.get_loader("yaml")(text)
     except yaml.YAMLError:
         return text
-    return value if value is None or isinstance(value, (list, dict)) else text
+    if not isinstance(value, list | dict):
+        return text if value is not None else None
+    try:
+        return load_yaml(text, jsonargparse.get_loader("yaml"))
+    except yaml.YAMLError as error:
+        raise UsageError(f"{text[:100]}: {' '.join(str(error).split())[:300]}") from error
 
 
 def _of_file(path: Path) -> dict[str, Any]:
     """The options in a configuration file."""
     try:
-        value = jsonargparse.get_loader("yaml")(path.read_text(encoding="utf-8"))
+        value = load_yaml(path.read_text(encoding="utf-8"), jsonargparse.get_loader("yaml"))
     except OSError as error:
         raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oodlit.errors import UsageError
+from oodlit.errors import DataError, InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
     from oodlit.results import Results
@@ -18,7 +18,8 @@ def guard(
 
     A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. DETECTOR can also be "model"
     (values of the classifier) or "*" (every detector). Each value beyond its limit is printed with its interval and
-    its images, and the exit code is 1. It is 2 if a name is unknown, a value undefined, or the run unfinished.
+    its images, and the exit code is 1. It is 2 if a name is unknown, a value undefined, or
+    the results are missing, damaged or unfinished.
 
     Args:
         results: folder of the results
@@ -32,7 +33,11 @@ def guard(
     from oodlit.results.limits import Limit, read_limits
 
     every = [*map(Limit.of, fail_if or ()), *(read_limits(limits) if limits is not None else ())]
-    return check(load_complete(results, allow_unfinished=allow_unfinished), every)
+    try:
+        loaded = load_complete(results, allow_unfinished=allow_unfinished)
+    except (DataError, OSError) as error:  # not 1, which says that a limit is crossed
+        raise InvalidArgumentError(f"no limit was checked: {error}") from error
+    return check(loaded, every)
 
 
 def check(results: "Results", limits: "Sequence[Limit]") -> int:

@@ -3,10 +3,10 @@
 from typing import Any
 
 import msgspec
-import yaml  # type: ignore[import-untyped]
 from msgspec import structs
 
 from oodlit._version import __version__
+from oodlit.base.yaml_files import load_yaml
 from oodlit.gate.threshold import Threshold
 
 FORMAT = 1
@@ -42,7 +42,7 @@ class GateBackbone(msgspec.Struct, frozen=True):
     @property
     def configuration(self) -> dict[str, Any]:
         """The configuration of the command line; empty for a run from Python."""
-        return dict(yaml.safe_load(self.config)) if self.config else {}
+        return dict(load_yaml(self.config)) if self.config else {}
 
 
 class GateRecord(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.base.yaml_files import load_yaml
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.from_arrays import recorded_parts
@@ -33,7 +34,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
     """
     file = Path(path).expanduser()
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{file}: not valid YAML ({reason})") from error

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pandas as pd
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.fractions import exact_number
+from oodlit.base.yaml_files import load_yaml
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
@@ -57,6 +59,20 @@ class Limit:
     dataset: str = ""
     ood_class: str = ""
 
+    def __post_init__(self) -> None:
+        """Refuse a number that no share can have.
+
+        Raises:
+            InvalidArgumentError: The metric is a share, and the number is not in [0, 1].
+        """
+        entry = entry_of(self.metric)
+        if entry is not None and not entry.is_count and not 0 <= self.number <= 1:
+            percent = f"; {self.number:.12g}% is meant?" if 1 < self.number <= 100 else ""
+            raise InvalidArgumentError(
+                f"limit '{self}': {self.metric} is a share; expected a number from 0 to 1, or from 0% to 100%, got"
+                f" {self.number:.12g}{percent}"
+            )
+
     @classmethod
     def of(cls, text: str) -> "Limit":
         """Read `DETECTOR: METRIC [on DATASET[/CLASS]] SIGN NUMBER`; a number may be in percent.
@@ -71,6 +87,9 @@ class Limit:
                 f"invalid limit {text!r}: expected 'DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER' with >, >=, < or"
                 " <=, such as 'mahalanobis: unit_test_failures > 0' or 'msp: mean_fpr95 on ninco > 0.7'"
             )
+        entry = entry_of(found["metric"])
+        if entry is not None and entry.is_count and found["number"].endswith("%"):
+            raise InvalidArgumentError(f"limit {text!r}: {found['metric']} is a count; expected a number without %")
         value = float(number / 100 if found["number"].endswith("%") else number)
         dataset, _, ood_class = (found["place"] or "").partition("/")
         return cls(found["detector"].strip(), found["metric"], found["sign"], value, dataset.strip(), ood_class.strip())
@@ -155,7 +174,7 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
     for given in limits:
         limit = Limit.of(given) if isinstance(given, str) else given
         rows = checked_rows(results, limit)
-        crossed = [row for row in rows if _COMPARE[limit.sign](row["value"], limit.number)]
+        crossed = [row for row in rows if _COMPARE[limit.sign](exact_value(results, row), _exact(limit.number))]
         found += [Crossing(limit, row, *_cause(results, row)) for row in crossed]
     return found
 
@@ -166,6 +185,36 @@ def checked_rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     if undefined := [row for row in rows if math.isnan(row["value"])]:
         raise InvalidArgumentError(_undefined(results, limit, undefined[0]))
     return rows
+
+
+def exact_value(results: RunResults, row: Mapping[str, Any]) -> Fraction | float:
+    """A value of the table without the rounding of its computation: shares of counts, and their means, as fractions."""
+    entry = entry_of(row["metric"])
+    if entry is None or entry.is_count or not row["metric"].startswith(MEAN) or row["ood_class"]:
+        return _share(row)
+    table = results.table
+    same = (table["detector"] == row["detector"]) & (table["dataset"] == row["dataset"]) & (table["ood_class"] != "")
+    classes = table[same & (table["metric"] == row["metric"].removeprefix(MEAN))].to_dict("records")
+    shares = [_share(one) for one in classes]
+    exact = [share for share in shares if isinstance(share, Fraction)]
+    mean = sum(exact, Fraction(0)) / len(exact) if exact and len(exact) == len(shares) else Fraction(-1)
+    return mean if math.isclose(mean, row["value"], rel_tol=1e-9, abs_tol=1e-12) else _exact(row["value"])
+
+
+def _share(row: Mapping[Any, Any]) -> Fraction | float:
+    """A value as the ratio of counts, where it is one."""
+    value, n_id, n_ood = row["value"], int(row["n_id"]), int(row["n_ood"])
+    entry = entry_of(row["metric"])
+    kind = "" if entry is None else entry.mean_interval
+    total = 2 * n_id * n_ood if kind == "auroc" else n_ood if kind else 0
+    if total and math.isfinite(value) and abs(value * total - round(value * total)) <= 1e-9 * max(total, 1):
+        return Fraction(round(value * total), total)
+    return _exact(value)
+
+
+def _exact(value: float) -> Fraction | float:
+    number = exact_number(value)
+    return value if number is None else number
 
 
 def describe_check(results: RunResults, limit: Limit) -> str:
@@ -199,7 +248,7 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
         InvalidArgumentError: The file is not readable or has another content.
     """
     try:
-        content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
+        content = load_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidArgumentError(f"limits {file}: not readable: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:
@@ -225,6 +274,11 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
             f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
         )
     limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
+    if limit.detector == ANY and (failed := [found.text for found in results.findings if found.kind == "failed"]):
+        raise UnknownNameError(
+            f"limit '{limit}': '*' means every detector that was asked for, and {failed[0]}; name the detectors, or run"
+            " without it"
+        )
     table = results.table[_is_meant(results, limit)]
     if limit.detector != ANY:
         table = table[table["detector"] == limit.detector]

@@ -284,7 +284,6 @@ class ScoredRun(RowKind):
         self.skipped = sorted({pair for part in gather_objects(self.group, self.skipped) for pair in part})
         self.verification.join(self.group)
         self.results = self.evaluate()
-        warn_of_skipped(self.skipped)
         self._note_end()
 
     def measured(self) -> tuple[dict[str, float], TimeRecord]:
@@ -294,9 +293,7 @@ class ScoredRun(RowKind):
         return ms_per_image(times), time_record(times)
 
     def publish(self) -> None:
-        """Warn of findings; write results, fit and page; log."""
-        for finding in self.findings():
-            warnings.warn(finding.text, FindingWarning, stacklevel=2)
+        """Write results, fit and page; log; warn of findings, last since warnings can be errors."""
         if not self.trainer.is_global_zero:
             return
         # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
@@ -310,6 +307,9 @@ class ScoredRun(RowKind):
         finally:
             if not_drawn is not None:
                 raise not_drawn
+        warn_of_skipped(self.skipped)
+        for finding in self.findings():
+            warnings.warn(finding.text, FindingWarning, stacklevel=2)
 
     def stop(self, error: BaseException) -> str:
         """Drop what was fitted if the fit was interrupted; say what is kept."""

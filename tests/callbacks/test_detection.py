@@ -1,6 +1,7 @@
 """OODDetection inside real `trainer.predict` runs on one process."""
 
 import collections
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from oodlit import OODModule, Results, Role
 from oodlit.backbones.identity import SIZES
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import (
     IODIN,
@@ -29,7 +31,7 @@ from oodlit.detectors import (
 from oodlit.errors import DataError, FingerprintError
 from oodlit.results import FindingWarning
 from oodlit.runs.choice import PROBE_IMAGES
-from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
+from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, predict, run
 
 BEFORE = PROBE_IMAGES + len(SIZES)
 """Images that go through the network before the first batch: the probe, and the pictures of the fingerprint."""
@@ -264,6 +266,25 @@ def test_degenerate_model_is_noticed():
         detection = run([MSP()], module=module, streams=make_streams(with_train=False))
     fpr = detection.results.table.query("metric == 'pooled_fpr95'")["value"]
     assert fpr.tolist() == [1.0]
+
+
+def test_warnings_as_errors_lose_no_results(tmp_path):
+    """Findings and skipped images are warned about after everything is saved."""
+    module = make_module()
+    with torch.no_grad():
+        module.network.get_submodule("head").weight.zero_()
+    streams = make_streams(with_train=False)
+    broken = [Sample("bad", torch.zeros(3, 8, 8), error="unreadable"), Sample("good", torch.zeros(3, 8, 8), group=0)]
+    streams.append(Stream("broken", Role.OOD, MemorySource(broken), ("one",)))
+    for number, kind in enumerate(("images were skipped", "predicted as class")):
+        out = tmp_path / str(number)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.filterwarnings("error", message=f".*{kind}")
+            with pytest.raises(UserWarning, match=kind):
+                predict([MSP()], streams, module=module, on_error="skip", output_dir=out)
+        assert Results.load(out).run.counts["val"] == 30
+        assert (out / "report.html").is_file()
 
 
 def test_run_record_says_what_was_run(done):

@@ -36,6 +36,14 @@ def folder(tmp_path: Path) -> str:
     return str(tmp_path)
 
 
+def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "run.json").write_text("{")
+    for name in ("nowhere", "damaged", "."):
+        assert main(["guard", str(tmp_path / name), "--fail-if", "msp: fpr95 > 0.5"]) == 2, name
+        assert "no limit was checked" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

@@ -339,7 +339,7 @@ def test_keys_are_shown_as_paths(results: Results) -> None:
 
 
 def test_findings_stand_before_every_number_and_costs_beside_the_detectors() -> None:
-    """FAULTS2 A3, C8: hostile text in a finding is text."""
+    """Hostile text in a finding is shown as text."""
     findings = [
         {"kind": "class_lists", "text": "six <b>logits</b>, five names", "is_good": False},
         {"kind": "class_lists", "text": "the accuracy agrees", "is_good": True},

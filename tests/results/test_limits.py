@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from oodlit import Results, Role
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.results import DatasetInfo, Limit, Settings, crossings
+from oodlit.results import DatasetInfo, Finding, Limit, Settings, crossings
 from oodlit.results.limits import describe_check, failed_tests, read_limits
 from tests.results.pool_support import pool_results
 
@@ -80,6 +80,56 @@ def test_other_texts_are_refused(text: str) -> None:
         Limit.of(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("mine: fpr95 > 50", "50% is meant"),
+        ("*: mean_fpr95 on near >= 1.5", "1.5% is meant"),
+        ("mine: pooled_fpr95 > 5000%", "0% to 100%"),
+        ("mine: auroc < -70", "0% to 100%"),
+        ("model: accuracy < 76", "76% is meant"),
+    ],
+)
+def test_a_share_is_from_zero_to_one(text: str, advice: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"is a share.*{advice}"):
+        Limit.of(text)
+
+
+def test_counts_have_numbers_above_one_and_no_percent() -> None:
+    assert Limit.of("mine: unit_test_failures > 3").number == 3
+    with pytest.raises(InvalidArgumentError, match="is a count"):
+        Limit.of("mine: unit_test_failures > 3%")
+
+
+def shares_of(*parts: tuple[int, int]) -> Results:
+    """Classes of which k of n images are accepted."""
+    rows = [("val", -1, float(score)) for score in range(100)]
+    rows += [("near", group, 50.0 if i < k else 0.0) for group, (k, n) in enumerate(parts) for i in range(n)]
+    frame = pd.DataFrame(rows, columns=["dataset", "group", "mine"]).assign(label=-1, prediction=-1)
+    frame["key"] = [str(number) for number in range(len(frame))]
+    infos = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, tuple(f"class {i}" for i in range(len(parts))))]
+    return Results.from_scores(frame, infos, ["mine"], bootstrap=0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit"),
+    [([(1, 10)] * 3, "10%"), ([(7, 10)] * 6, "0.7"), ([(1, 10), (2, 10), (3, 10)], "0.2"), ([(1, 3)] * 7, str(1 / 3))],
+)
+def test_a_mean_of_shares_does_not_cross_its_own_value(parts: list[tuple[int, int]], limit: str) -> None:
+    results = shares_of(*parts)
+    for sign, crosses in ((">", False), ("<", False), (">=", True), ("<=", True)):
+        assert bool(crossings(results, [f"mine: mean_fpr95 {sign} {limit}"])) is crosses, sign
+
+
+def test_every_detector_means_those_that_were_asked_for() -> None:
+    failed = Finding("failed", "detector 'knn' is not among the results: it gave NaN")
+    run = {"not_applicable": {"knn": "gave NaN"}, "findings": [failed]}
+    results = Results.from_scores(RESULTS.scores, DATASETS, ["mine", "other"], run=run, bootstrap=0)
+    assert not crossings(results, ["mine: fpr95 > 1"])
+    with pytest.raises(UnknownNameError, match=r"'\*' means every detector that was asked for, and detector 'knn'"):
+        crossings(results, ["*: fpr95 > 1"])
+
+
 @given(st.sampled_from([">", ">=", "<", "<="]), st.floats(0, 1))
 def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
     value = RESULTS.value("mean_auroc", dataset="near", detector="mine")
@@ -134,7 +184,7 @@ def test_the_values_that_were_held_are_said_the_worst_first() -> None:
     assert describe_check(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
         "*: unit_test_failures < 0 holds 2 values: mine: tests 1, other: tests 2"
     )
-    assert describe_check(RESULTS, Limit.of("*: fpr95 > 2")).endswith(" and 2 more")
+    assert describe_check(RESULTS, Limit.of("*: fpr95 > 1")).endswith(" and 2 more")
 
 
 def test_wrongly_classified_images_are_named() -> None:

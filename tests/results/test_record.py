@@ -3,7 +3,7 @@
 import ast
 import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,7 @@ def test_boxes_of_an_earlier_version_load() -> None:
     results = ObjectResults.load(FILES / "boxes")
     written = json.loads((FILES / "boxes" / "run.json").read_text())
     assert results.run.class_names == written["class_names"]
-    assert to_plain(results.settings.to_json()) == written["settings"]
+    assert to_plain(asdict(results.settings)) == written["settings"]
     assert {name: one["tau"] for name, one in written["thresholds"].items()} == {
         name: results.threshold(name) for name in results.detectors
     }

@@ -4,13 +4,13 @@ WebDataset's rule: adjacent files whose names are equal up to the first dot of t
 """
 
 import io
-import json
 import re
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from oodlit.base.json_files import loads
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import printable
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
@@ -202,7 +202,7 @@ def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
     if META_FIELD not in raw.fields:
         return {}
     try:
-        meta = json.loads(_bytes(file, raw.fields[META_FIELD], where))
+        meta = loads(_bytes(file, raw.fields[META_FIELD], where))
     except (ValueError, RecursionError) as error:
         raise _SampleError(f"field .json is not JSON: {error}") from error
     return meta if isinstance(meta, dict) else {}

@@ -19,6 +19,7 @@ from torch import Tensor
 from oodlit._version import __version__
 from oodlit.base.atomic import write_bytes
 from oodlit.base.fingerprint import check_same
+from oodlit.base.json_files import loads
 from oodlit.detectors.contract.class_paths import from_config, public_path
 from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
@@ -146,7 +147,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
             written = (opened.metadata() or {}).get("description")
         if written != text:
             raise InvalidArgumentError(f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits")
-        description = json.loads(text)
+        description = loads(text)
         if description["format"] != FORMAT:
             raise InvalidArgumentError(
                 f"{folder}: expected format {FORMAT}, got {description['format']} written by oodlit"

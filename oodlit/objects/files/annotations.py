@@ -1,6 +1,5 @@
 """Annotated objects, and a strict reader of COCO's JSON."""
 
-import json
 import math
 import os
 import sys
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from oodlit.base.json_files import loads
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
@@ -183,7 +183,7 @@ def read_json(path: Path) -> Any:
         DataError: The file is missing, or not valid JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8-sig"))  # some programs write a byte order mark
+        return loads(path.read_text(encoding="utf-8-sig"))  # some programs write a byte order mark
     except OSError as error:
         raise DataError(f"{path}: not readable ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

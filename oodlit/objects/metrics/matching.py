@@ -61,14 +61,28 @@ def iou_pairs(
         >>> iou_pairs(np.array([[0.0, 0, 3, 3]]), np.array([[0.0, 0, 3, 1]]), extent=1).tolist()
         [0.5]
     """
+    intersection = _intersections(boxes, objects, extent)
+    return _shares(intersection, _areas(boxes, extent) + _areas(objects, extent) - intersection)
+
+
+def share_within(
+    boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"]
+) -> Float[np.ndarray, " pairs"]:
+    """Compute the share of each box inside an object: COCO's overlap with a crowd; 0 if the box has no area."""
+    return _shares(_intersections(boxes, objects), _areas(boxes))
+
+
+def _intersections(boxes: np.ndarray, objects: np.ndarray, extent: float = 0.0) -> np.ndarray:
     inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2]) + extent
-    intersection = np.maximum(inner, 0.0).prod(axis=1)
-    areas = (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1) + (objects[:, 2:] - objects[:, :2] + extent).prod(
-        axis=1
-    )
-    union = areas - intersection
-    share: np.ndarray = np.divide(intersection, union, out=np.zeros(len(union)), where=union > 0)
-    return share
+    return np.maximum(inner, 0.0).prod(axis=1)
+
+
+def _areas(boxes: np.ndarray, extent: float = 0.0) -> np.ndarray:
+    return (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1)
+
+
+def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
 
 
 def best_overlaps(

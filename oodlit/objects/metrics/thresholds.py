@@ -13,7 +13,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
 from oodlit.metrics.numerics.undefined import undefined
-from oodlit.objects.metrics.matching import Objects, iou_pairs
+from oodlit.objects.metrics.matching import Objects, iou_pairs, share_within
 
 __all__ = ["best_f1_confidence", "unknown_threshold"]
 
@@ -135,7 +135,7 @@ def _coco_matches(
         near = order[first[row] : last[row]]
         box = np.broadcast_to(boxes[row], (len(near), 4))
         overlap = iou_pairs(box, objects.boxes[near])
-        within = _intersection_over_box(box, objects.boxes[near])
+        within = share_within(box, objects.boxes[near])
         for level, needed in enumerate(_IOUS):
             usable = np.where(free[level, near] & ~crowd[near] & (overlap >= needed), overlap, -1.0)
             best = int(usable.argmax())
@@ -145,16 +145,6 @@ def _coco_matches(
             elif (within[crowd[near]] >= needed).any():
                 ignored[level, row] = True
     return true, ignored
-
-
-def _intersection_over_box(
-    boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"]
-) -> Float[np.ndarray, " pairs"]:
-    """COCO's overlap with a crowd: the share of the box inside it."""
-    inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2])
-    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
-    share: np.ndarray = np.divide(np.maximum(inner, 0).prod(axis=1), area, out=np.zeros(len(area)), where=area > 0)
-    return share
 
 
 def _at_best_f1(

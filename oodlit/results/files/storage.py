@@ -6,7 +6,7 @@ import io
 import math
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -188,17 +188,20 @@ def _parsed(
     source: Path, found: dict[str, bytes | None], kind: type[R]
 ) -> tuple[pd.DataFrame, pd.DataFrame, R, dict[str, pd.DataFrame]]:
     content = {name: value for name, value in found.items() if value is not None}
-    if missing := [name for name in FILES if name not in content]:
-        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
+    _check_present(FILES, content, source)
     run = _record(content[RUN], source / RUN, kind)
-    if missing := [name for name in run.checksums if name not in content]:
-        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
+    _check_present(run.checksums, content, source)
     for name, checksum in run.checksums.items():
-        if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
+        if hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed since")
-    parts = {name: _parquet(source, content, name) for name in PARTS if name in run.checksums}
-    table, scores = _table(content[TABLE], source / TABLE), _parquet(source, content, SCORES)
+    parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
+    table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES])
     return table, scores, structs.replace(run, checksums={}), parts
+
+
+def _check_present(names: Iterable[str], content: Collection[str], source: Path) -> None:
+    if missing := [name for name in names if name not in content]:
+        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:
@@ -228,11 +231,12 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: not a table of oodlit ({error})") from error
 
 
-def _parquet(source: Path, content: dict[str, bytes], name: str) -> pd.DataFrame:
+def read_parquet(path: Path, content: bytes | None = None) -> pd.DataFrame:
+    """Read a table from a file, or from its content where that was read before."""
     try:
-        return pd.read_parquet(io.BytesIO(content[name]))
+        return pd.read_parquet(path if content is None else io.BytesIO(content))
     except (ValueError, OSError) as error:
-        raise DataError(f"{source / name}: not readable as Parquet ({error})") from error
+        raise DataError(f"{path}: not readable as Parquet ({error})") from error
 
 
 def _renamed(temporary: Path, target: Path) -> bool:

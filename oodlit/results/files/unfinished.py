@@ -15,6 +15,7 @@ from oodlit.base.atomic import write_bytes, write_text
 from oodlit.base.json_files import read_json, to_json
 from oodlit.errors import DataError
 from oodlit.results.files.class_sums import estimates
+from oodlit.results.files.storage import read_parquet
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.roles import Role
@@ -77,7 +78,7 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
         raise DataError(f"{folder}: expected a run of images, got a run of {run.kind}")
     processes = range(run.processes)
     frames = {
-        info: [_frame(_part(folder, number, process)) for process in processes]
+        info: [read_parquet(_part(folder, number, process)) for process in processes]
         for number, info in enumerate(run.datasets)
         if _is_finished(folder, number, processes)
     }
@@ -92,7 +93,7 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     severities = []
     for number, info in enumerate(run.datasets):
         if info.role is Role.POOL and info in frames:
-            of_processes = [_frame(_sums(folder, number, process)) for process in processes]
+            of_processes = [read_parquet(_sums(folder, number, process)) for process in processes]
             severities.append(estimates(of_processes, info, detectors, run.confidences))
     joined = pd.concat(severities, ignore_index=True) if severities else None
     # A detector that does not score training images has NaN for them, as in complete results.
@@ -170,10 +171,3 @@ def _part(folder: Path, number: int, process: int) -> Path:
 
 def _sums(folder: Path, number: int, process: int) -> Path:
     return folder / SCORES / f"{number:04d}-{process:04d}-sums.parquet"
-
-
-def _frame(part: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(part)
-    except (ValueError, OSError) as error:
-        raise DataError(f"{part}: not readable as Parquet ({error})") from error

@@ -1,0 +1,73 @@
+"""YAML from files of the user: no key twice, and of bounded size."""
+
+from collections.abc import Callable
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+MAX_CHARACTERS = 10_000_000
+MAX_VALUES = 1_000_000
+"""Largest number of values after aliases (`*name`) are replaced: a few lines of them can stand for billions."""
+
+
+def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
+    r"""Parse YAML.
+
+    Args:
+        text: Content of a file.
+        load: Converts the text after it was checked.
+
+    Raises:
+        yaml.YAMLError: The text is not valid YAML, has a key twice in one mapping, or is too large; names the line.
+
+    Example:
+        >>> load_yaml("tpr: 0.9\nrule: attained")
+        {'tpr': 0.9, 'rule': 'attained'}
+        >>> load_yaml("tpr: 0.9\ntpr: 0.5")
+        Traceback (most recent call last):
+        yaml.constructor.ConstructorError: key 'tpr' occurs twice; the first one is in line 1
+          in "<unicode string>", line 2, column 1:
+            tpr: 0.5
+            ^
+    """
+    if len(text) > MAX_CHARACTERS:
+        raise yaml.YAMLError(f"expected at most {MAX_CHARACTERS:,} characters, got {len(text):,}")
+    loader = yaml.SafeLoader(text)
+    try:
+        node = loader.get_single_node()
+        if node is not None:
+            _count(node, {})
+        return load(text)
+    except RecursionError as error:
+        raise yaml.YAMLError("lists and mappings are nested too deeply") from error
+    finally:
+        loader.dispose()
+
+
+def _count(node: yaml.Node, known: dict[int, int]) -> int:
+    """Number of values in a node once aliases are replaced, after a check for keys that occur twice."""
+    if id(node) not in known:
+        known[id(node)] = 0  # an alias to itself
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            parts = [part for pair in node.value for part in pair]
+        else:
+            parts = node.value if isinstance(node, yaml.SequenceNode) else []
+        known[id(node)] = 1 + sum(_count(part, known) for part in parts)
+        if known[id(node)] > MAX_VALUES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"expected at most {MAX_VALUES:,} values, counting aliases (*name)", node.start_mark
+            )
+    return known[id(node)]
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    seen: dict[tuple[str, str], int] = {}
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        name = key.tag, key.value
+        if name in seen:
+            message = f"key {key.value!r} occurs twice; the first one is in line {seen[name]}"
+            raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
+        seen[name] = key.start_mark.line + 1
