@@ -225,7 +225,7 @@ def test_a_run_without_its_training_images_is_refused(tmp_path):
 
 def test_what_is_read_from_a_cache_is_not_recorded_again(recorded, tmp_path):
     module, data = open_cache(recorded[0])
-    with pytest.raises(InvalidArgumentError, match="recorded outputs"):
+    with pytest.raises(InvalidArgumentError, match="recorded features"):
         make_trainer(FeatureCache(tmp_path)).predict(module, data, return_predictions=False)
 
 
