@@ -10,10 +10,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
+from typing_extensions import NotRequired
 
 from oodlit.datamodules.decode import Decode, max_pixels_of
-from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device, worker_empty
-from oodlit.datamodules.device.waiting import ExactReading, Waiting
+from oodlit.datamodules.device.jpegs import ExactReading, Jpeg, Jpegs, Waiting, jpeg_for_device, worker_empty
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
@@ -25,8 +25,8 @@ Transform = Callable[..., Any]
 configuration parser would read a stricter type as "a class whose instances are tensors"."""
 
 
-class _Fields(TypedDict):
-    """Entries of every batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+class Batch(TypedDict):
+    """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
 
     image: Tensor
     """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
@@ -40,15 +40,10 @@ class _Fields(TypedDict):
     """(`dataset/key`, reason) of the samples of this batch that cannot be used."""
     seconds: dict[str, float]
     """Seconds spent reading, decoding and transforming the samples; empty if not measured."""
-
-
-class Batch(_Fields, total=False):
-    """One batch, with optional entries for images that a device decodes."""
-
-    waiting: Waiting
-    """Rows that are still files; removed before the batch leaves its loader."""
-    exact: ExactReading
-    """Reads the same images with the workers' decoder and transform."""
+    waiting: NotRequired[Waiting]
+    """Rows that a device decodes and that are still files; removed before the batch leaves its loader."""
+    exact: NotRequired[ExactReading]
+    """Reads the images that a device decoded with the workers' decoder and transform."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
@@ -78,11 +73,6 @@ class StreamBatches(IterableDataset[Any]):
     _seconds: dict[str, float] = field(default_factory=dict, init=False)
     _like: Tensor | None = field(default=None, init=False)
 
-    @property
-    def code(self) -> dict[str, object]:
-        """The user's own code, by name."""
-        return {"transform": self.transform, "decode": self.decode}
-
     def ranges(self, workers: int) -> list[range]:
         """Ranges of this rank's workers, without the batches that were read before."""
         whole = reader_range(len(self.stream), self.rank, self.world_size)
@@ -109,19 +99,18 @@ class StreamBatches(IterableDataset[Any]):
             yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
-        rows = self._rows(len(positions))
-        count = 0
-        for sample in self._measured(self._samples(positions)):
-            count += 1
+        return self._batched(self._samples(positions), len(positions))
+
+    def _batched(self, samples: Iterator[Sample], most: int) -> Iterator[Batch]:
+        """Yield batches of samples, of which there are at most `most`."""
+        rows = self._rows(most)
+        for count, sample in enumerate(self._measured(samples), 1):
             self._add(rows, sample)
-            if count % self.batch_size == 0 or count == len(positions):
+            if count % self.batch_size == 0 or count == most:
                 yield self._batch(rows)
-                rows = self._rows(len(positions) - count)
-        if count != len(positions):
-            raise DataError(
-                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
-                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
-            )
+                rows = self._rows(most - count)
+        if rows.samples or rows.skipped:
+            yield self._batch(rows)
 
     def _add(self, rows: "_Rows", sample: Sample) -> None:
         """Add a sample to its batch or to the skipped ones."""
@@ -162,10 +151,11 @@ class StreamBatches(IterableDataset[Any]):
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """Yield the samples of the source; errors name the stream and the position."""
-        place = f"the first of positions {positions.start}..{positions.stop - 1}"
+        place, count = f"the first of positions {positions.start}..{positions.stop - 1}", 0
         try:
             for sample in self.stream.source.read(positions.start, positions.stop):
                 yield sample
+                count += 1
                 place = f"the sample after {self.stream.full_key(sample.key)!r}"
         except PreprocessingError as error:  # its message names the sample
             raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
@@ -176,6 +166,11 @@ class StreamBatches(IterableDataset[Any]):
                 f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
                 f" {describe_error(error)}"
             ) from error
+        if count != len(positions):
+            raise DataError(
+                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
+                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
+            )
 
     def _rows(self, remaining: int) -> "_Rows":
         return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)

@@ -1,11 +1,11 @@
 """One order of classes for a run: labels of all streams are mapped to it by class name."""
 
-import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.sets.imagenet_classes import wnid_labels, wnids
 from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names, find_samples, pick_samples
@@ -101,11 +101,10 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
             " class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"stream {stream.name!r}", keys), (source, known)):
-        if len(set(found)) < len(found):
-            twice = max(found, key=found.count)
+        if twice := repeated(found):
             raise DataError(
-                f"{what}: two classes are called {twice!r}, so the labels of stream {stream.name!r} cannot be mapped to"
-                f" the order of {source}; rename one of them"
+                f"{what}: two classes are called {twice[0]!r}, so the labels of stream {stream.name!r} cannot be mapped"
+                f" to the order of {source}; rename one of them"
             )
     return _renamed(stream, AlignedSource(stream.source, [index[key] for key in keys]), names)
 
@@ -164,7 +163,7 @@ def imagenet_keys() -> list[str]:
 
 def _keys(names: Sequence[str]) -> list[str]:
     """Names normalized for comparison: WordNet ids become readable names, Unicode one form."""
-    if all(re.fullmatch(r"n\d{8}", name) for name in names) and set(names) <= wnid_labels().keys():
+    if wnid_labels().keys() >= set(names):
         names = [imagenet_names()[wnid_labels()[name]] for name in names]
     return [_key(name) for name in names]
 

@@ -16,6 +16,7 @@ from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
+from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
@@ -90,7 +91,7 @@ class OODDataModule(pl.LightningDataModule):
         # a rank without samples of a stream takes part in the collectives with empty states
         self.allow_zero_length_dataloader_with_multiple_devices = True
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
+        if twice := repeated(names):
             raise InvalidArgumentError(
                 f"streams: the name {twice[0]!r} is used more than once; stream names must be unique"
             )
@@ -105,7 +106,7 @@ class OODDataModule(pl.LightningDataModule):
         if unit_tests is not None:
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
-        streams, self._class_names = align_streams(streams, as_class_names(class_names))
+        streams, self.class_names = align_streams(streams, as_class_names(class_names))
         in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
         self.transform = transform
@@ -114,11 +115,6 @@ class OODDataModule(pl.LightningDataModule):
         self.any_size, self.decode_on_device = any_size, decode_on_device
         if decode_on_device:
             check_settings(decode, any_size=any_size)
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Class names in the order of the labels; () if no stream has names."""
-        return self._class_names
 
     def transform_for(self, backbone: object) -> Transform | None:
         """The transform of a run with this backbone: the data's own, or the backbone's if the data have none."""

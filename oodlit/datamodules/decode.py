@@ -3,6 +3,7 @@
 import io
 import threading
 from collections.abc import Callable
+from contextlib import ContextDecorator
 from functools import partial
 
 import numpy as np
@@ -62,7 +63,7 @@ def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | 
     if reduce_to is not None and reduce_to < 1:
         raise InvalidArgumentError(f"decode_image: expected reduce_to to be None or at least 1, got {reduce_to}")
     with _pillow_as_needed:
-        image = _open(data, max_pixels)
+        image = open_image(data, max_pixels)
         if reduce_to is not None and image.mode in ("RGB", "L"):  # would change the color conversion of other modes
             image.draft(image.mode, (reduce_to, reduce_to))
         try:
@@ -90,18 +91,8 @@ def image_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, 
         >>> image_size(file.getvalue())
         (8, 4, 'PNG')
     """
-    image = opened(data, max_pixels)
+    image = open_image(data, max_pixels)
     return image.width, image.height, str(image.format)
-
-
-def opened(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """Open an image and read its header only.
-
-    Raises:
-        DataError: As `decode_image`, if the header already shows it.
-    """
-    with _pillow_as_needed:
-        return _open(data, max_pixels)
 
 
 def max_pixels_of(decode: Decode) -> int:
@@ -115,7 +106,7 @@ def max_pixels_of(decode: Decode) -> int:
     return int(limit)
 
 
-class _PillowAsNeeded:
+class _PillowAsNeeded(ContextDecorator):
     """Sets Pillow's global switches while any thread decodes, and restores them afterwards.
 
     Truncated files are refused. Pixels are limited by `max_pixels` alone. Texts and color profiles of a PNG may be
@@ -152,8 +143,13 @@ _pillow_as_needed = _PillowAsNeeded()
 _TILE_SIZE = (322, 323)  # tags of TIFF
 
 
-def _open(data: bytes, max_pixels: int) -> Image.Image:
-    """The image with its header read."""
+@_pillow_as_needed
+def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Open an image and read its header only.
+
+    Raises:
+        DataError: As `decode_image`, if the header already shows it.
+    """
     if not data:
         raise DataError("undecodable image: the file is empty (0 bytes)")
     try:

@@ -49,8 +49,8 @@ def folder_stream(
         raise DataError(f"{folder}: expected a folder of images; pack archives with `oodlit shards build`")
     listing = class_listing(folder, role, class_names=class_names, by_folder=not flat, names_decide=True)
     source = file_source(folder, listing)
-    label_names = listing.label_names if role is Role.SHIFT else ()
-    return Stream(name or folder.resolve().name, role, source, listing.class_names, label_names=label_names)
+    name = name or folder.resolve().name
+    return Stream(name, role, source, listing.class_names, label_names=listing.label_names)
 
 
 def file_source(folder: Path, listing: Listing, *, root: str | Path | None = None) -> FileSource:

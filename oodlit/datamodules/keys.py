@@ -2,6 +2,8 @@
 
 import hashlib
 import unicodedata
+from collections import Counter
+from collections.abc import Iterable
 from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
@@ -59,6 +61,16 @@ def unescape_key(key: str) -> str:
 def key_digest(key: str) -> int:
     """A 64-bit hash of a key, to find repeated keys among millions without keeping them all."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def repeated(names: Iterable[str]) -> list[str]:
+    """The names that occur more than once.
+
+    Example:
+        >>> repeated(["cat", "dog", "cat"])
+        ['cat']
+    """
+    return [name for name, count in Counter(names).items() if count > 1]
 
 
 def repeated_digests(digests: np.ndarray) -> set[int]:

@@ -12,9 +12,8 @@ from torch.utils.data import DataLoader
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
-from oodlit.datamodules.failures import Failure
+from oodlit.datamodules.failures import Failure, check_movable, explained
 from oodlit.datamodules.keys import key_digest, repeated_digests
-from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS
@@ -137,7 +136,8 @@ class StreamLoader:
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
         """Yield the batches, and append the hashes of their keys to `digests`."""
         if self.num_workers:
-            check_movable(self.stream, self._options["multiprocessing_context"], **self._batches.code)
+            code = {"transform": self._batches.transform, "decode": self._batches.decode}
+            check_movable(self.stream, self._options["multiprocessing_context"], **code)
         pin = torch.cuda.is_available()
         loader: DataLoader[Batch] = DataLoader(
             self._batches, batch_size=None, collate_fn=_as_it_is, pin_memory=pin, **self._options
@@ -150,9 +150,7 @@ class StreamLoader:
                 self._decoder.complete(batch)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
-            batch["skipped"] = [
-                (key, reason) for key, reason in batch["skipped"]
-            ]  # pinning memory turns tuples into lists
+            batch["skipped"] = [(key, reason) for key, reason in batch["skipped"]]  # pinning makes lists of tuples
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
             for name in ("label", "group"):
                 batch[name] = torch.from_numpy(batch[name])

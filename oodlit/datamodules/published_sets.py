@@ -3,7 +3,7 @@
 import os.path
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -22,10 +22,11 @@ from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_im
 from oodlit.datamodules.severity.split import FolderSplit
 from oodlit.datamodules.shards.archives import open_files
 from oodlit.datamodules.shards.build import Progress, build_shards
-from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
+from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
+from oodlit.datamodules.shards.remote import hexdigest
 from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
@@ -147,7 +148,7 @@ def build_set(
 
 def set_stream(
     description: DatasetDescription,
-    location: str | Path | Sequence[str | Path],
+    location: Shards,
     *,
     name: str | None = None,
     complete: bool = True,

@@ -10,7 +10,7 @@ from PIL import Image
 from torch import Tensor
 
 from oodlit.datamodules.failures import describe_error
-from oodlit.datamodules.keys import escape_key
+from oodlit.datamodules.keys import escape_key, repeated
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 
@@ -201,7 +201,5 @@ def _check_lengths(owner: str, count: int, what: str, **columns: Sequence[object
 
 
 def _check_unique(keys: Sequence[str]) -> None:
-    if len(set(keys)) < len(keys):
-        seen: set[str] = set()
-        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InvalidArgumentError(f"key {twice!r} occurs twice; keys must be unique")
+    if twice := repeated(keys):
+        raise InvalidArgumentError(f"key {twice[0]!r} occurs twice; keys must be unique")

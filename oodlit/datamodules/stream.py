@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
-from oodlit.datamodules.keys import printable
+from oodlit.datamodules.keys import printable, repeated
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
@@ -165,9 +165,8 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
         raise InvalidArgumentError(
             f"{name!r}: class name {odd!r} must not be empty or contain line breaks or other control characters"
         )
-    if role not in NAMES_OF_LABELS and len(set(class_names)) < len(class_names):
-        twice = max(class_names, key=list(class_names).count)
-        raise InvalidArgumentError(f"{name!r}: two classes are called {twice!r}; rename one")
+    if role not in NAMES_OF_LABELS and (twice := repeated(class_names)):
+        raise InvalidArgumentError(f"{name!r}: two classes are called {twice[0]!r}; rename one")
 
 
 def locate_range(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, range]]:

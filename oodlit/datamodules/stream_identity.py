@@ -66,13 +66,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     AlignedSource: lambda s: [_content(s.source), s.labels],
     PooledSource: lambda s: [*((one.name, *identity(one).items()) for one in s.streams), s.repeated],
     CorruptedSource: lambda s: [_content(s.images), s.settings, s.seed, s.quality],
-    UnitTestSource: lambda s: [
-        s.templates,
-        "" if s.images is None else _content(s.images),
-        s.tests,
-        s.seed,
-        s.scale,
-    ],
+    UnitTestSource: lambda s: [s.templates, "" if s.images is None else _content(s.images), s.tests, s.seed, s.scale],
 }
 """What identifies a source, by its class."""
 

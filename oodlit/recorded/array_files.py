@@ -77,13 +77,9 @@ def _column(values: Any, name: str) -> Any:
         raise ValueError(f"column {name!r} has {values.null_count} empty values")
     if not (pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type)):
         return np.asarray(values.to_pylist()) if pa.types.is_string(values.type) else values.to_numpy(False)
-    flat = values.flatten().to_numpy(False)
-    if len(values) and len(flat) % len(values):
+    if pa.types.is_list(values.type) and len(values.value_lengths().unique()) > 1:
         raise ValueError(f"column {name!r} has lists of different lengths")
-    lengths = set(values.value_lengths().to_pylist()) if pa.types.is_list(values.type) else set()
-    if len(lengths) > 1:
-        raise ValueError(f"column {name!r} has lists of {len(lengths)} different lengths")
-    return flat.reshape(len(values), -1)
+    return values.flatten().to_numpy(False).reshape(len(values), -1)
 
 
 READERS: dict[str, Callable[[Path], Arrays]] = {

@@ -45,8 +45,7 @@ def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, 
     """Sets by name; a single set gets the name of its role."""
     if given is None:
         return {}
-    is_named = isinstance(given, Mapping) and not {"logits", "features"} & given.keys()
-    if not is_named:
+    if not isinstance(given, Mapping) or {"logits", "features"} & given.keys():
         return {role: given}
     if not given:
         raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")

@@ -4,10 +4,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import InvalidArgumentError
 
@@ -97,11 +97,8 @@ class MemoryRows(RowSource):
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
-        if len(set(rows.keys)) < len(rows.keys):
-            values, counts = np.unique(np.asarray(rows.keys), return_counts=True)
-            raise InvalidArgumentError(
-                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
-            )
+        if twice := repeated(rows.keys):
+            raise InvalidArgumentError(f"recorded outputs: key {twice[0]!r} occurs twice; keys must be unique")
         self.all = rows
         self.width, self.num_classes = (0 if part is None else part.shape[1] for part in (rows.features, rows.logits))
 

@@ -31,7 +31,7 @@ def encoded(mode: str, *, size: tuple[int, int] = (23, 17), seed: int = 0, forma
 
 @lru_cache
 def with_preview() -> bytes:
-    """A JPEG that carries a whole JPEG in its Exif, with an end mark of its own."""
+    """A JPEG with a complete JPEG, including an end marker, in its Exif."""
     exif = Image.Exif()
     exif[0x010E] = encoded("RGB", size=(8, 8)).decode("latin-1")
     return encoded("RGB", exif=exif.tobytes()[:6] + exif.tobytes()[6:] + encoded("RGB", size=(8, 8)))
@@ -44,7 +44,7 @@ def turned() -> bytes:
 
 
 def adobe(transform: int) -> bytes:
-    """A JPEG whose Adobe marker says that its three components are RGB (0) or luma and chroma (1)."""
+    """A JPEG whose Adobe marker declares its three components as RGB (0) or luma and chroma (1)."""
     data = encoded("RGB")
     marker = b"\xff\xee\x00\x0eAdobe\x00\x64\x00\x00\x00\x00" + bytes([transform])
     jfif = data.index(b"\xff\xe0")

@@ -1,4 +1,4 @@
-"""ImageNetBenchmark: sets from shards, folders and timm's layout; what is missing is said before anything runs."""
+"""ImageNetBenchmark: sets from shards, folders and timm's layout; missing sets are errors before anything runs."""
 
 import io
 import json

@@ -66,7 +66,7 @@ def test_a_batch_of_which_nothing_is_left_has_its_shape(monkeypatch):
 
 
 def test_a_batch_of_which_nothing_is_left_is_on_the_device(monkeypatch):
-    """Whose queue is told of it: images of the CPU know no queues."""
+    """Images of the CPU have no CUDA stream to record."""
     monkeypatch.setattr(decoder, "check_device", lambda device: None)
     batches = StreamLoader(mixed(), RESIZED)._batches
     meta = torch.device("meta")
@@ -74,7 +74,7 @@ def test_a_batch_of_which_nothing_is_left_is_on_the_device(monkeypatch):
 
 
 def test_before_a_gpu_decodes_its_current_queue_is_waited_for(monkeypatch):
-    """Torchvision takes memory that kernels of that queue may still read, and writes to it from a queue of its own."""
+    """Torchvision writes from its own CUDA stream to memory that kernels of the current stream may still read."""
     events = []
     queue = type("Queue", (), {"synchronize": lambda self: events.append("queue")})()
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: queue)

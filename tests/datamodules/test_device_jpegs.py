@@ -71,7 +71,7 @@ images = st.one_of(named, photos, bites, st.sampled_from(["tensor", "image", "er
 
 
 def sample_of(number: int, image: Any, group: int) -> Sample:
-    error = "the disk said no" if image == "error" else None
+    error = "the disk failed" if image == "error" else None
     if isinstance(image, dict):
         content = encoded(**image)
     elif isinstance(image, tuple):
@@ -111,7 +111,7 @@ def broken() -> Stream:
         Sample("1", good[: len(good) // 2], label=0, origin="shard a.tar"),
         Sample("2", b"", label=0, origin="shard a.tar"),
         Sample("3", good, label=-1, origin="shard a.tar"),
-        Sample("4", good, error="the disk said no", origin="shard a.tar"),
+        Sample("4", good, error="the disk failed", origin="shard a.tar"),
         Sample("5", good, label=9, origin="shard a.tar"),
         Sample("6", good, label=1, origin="shard a.tar"),
     ]
@@ -149,7 +149,7 @@ def test_files_of_a_batch_travel_in_one_piece_of_shared_memory():
     assert all(sample.image == b"" for reading in readings for sample in reading.waiting.samples)
 
 
-def test_a_run_that_goes_on_starts_at_the_same_batch():
+def test_a_resumed_run_starts_at_the_same_batch():
     whole = [batch["key"] for batch in StreamLoader(mixed(), RESIZED, decode_on="cpu", batch_size=3, on_error="skip")]
     rest = StreamLoader(mixed(), RESIZED, decode_on="cpu", batch_size=3, on_error="skip", start=4)
     assert [batch["key"] for batch in rest] == whole[4:]

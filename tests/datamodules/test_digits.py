@@ -92,7 +92,7 @@ def test_the_same_bytes_every_time(data, root, tmp_path):
     assert all((tmp_path / f).read_bytes() == (root / f).read_bytes() for f in files)
 
 
-def test_a_second_run_reads_what_is_there(data, root):
+def test_a_second_run_reads_the_existing_shards(data, root):
     before = {p: p.stat().st_mtime_ns for p in root.rglob("*.tar")}
     DigitsBenchmark(root, per_test=3)
     assert {p: p.stat().st_mtime_ns for p in root.rglob("*.tar")} == before
@@ -119,7 +119,7 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
 
 
 def make_digits(folder: Path, killed_after: float) -> None:
-    """Make the shards; the system ends the process after so many seconds of the processor, 0 = never."""
+    """Write the shards; the system kills the process after this many seconds of CPU time, 0 = never."""
     signal.setitimer(signal.ITIMER_PROF, killed_after)
     DigitsBenchmark(folder, per_test=3)
 

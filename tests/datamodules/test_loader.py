@@ -87,7 +87,7 @@ def bad_stream(role: Role = Role.OOD) -> Stream:
         Sample("1", good[: len(good) // 2], label=0, origin="shard a.tar"),
         Sample("2", b"", label=0, origin="shard a.tar"),
         Sample("3", good, label=-1, origin="shard a.tar"),
-        Sample("4", good, error="the disk said no", origin="shard a.tar"),
+        Sample("4", good, error="the disk failed", origin="shard a.tar"),
     ]
     return Stream("bad", role, MemorySource(samples))
 
@@ -108,7 +108,7 @@ def test_skipped_samples_are_listed_and_the_length_stays(workers: int, batch_siz
     assert sorted(key for batch in batches for key in batch["key"]) == ["bad/0", "bad/3"]
     reasons = dict(pair for batch in batches for pair in batch["skipped"])
     assert sorted(reasons) == ["bad/1", "bad/2", "bad/4"]
-    assert reasons["bad/4"] == "the disk said no"
+    assert reasons["bad/4"] == "the disk failed"
     for batch in batches:
         assert batch["image"].shape == (len(batch["key"]), 3, *((8, 8) if batch["key"] else batch["image"].shape[2:]))
         assert len(batch["key"]) == len(batch["label"]) == len(batch["group"])
@@ -224,7 +224,7 @@ def test_map_style_data_sets() -> None:
 
 
 class Fatal:
-    """A source whose reader is killed, as by a machine that runs out of memory."""
+    """A source that kills its reader, like a machine that runs out of memory."""
 
     def __len__(self) -> int:
         return 4

@@ -33,7 +33,7 @@ TRAPS = ("jpg", "jpeg", "png", "JPG", "JPEG", "gif")
 
 
 def picture(number: int, extension: str = "png") -> bytes:
-    """A picture of its own in one of the colour modes that occur: grey, palette, CMYK, EXIF."""
+    """A distinct picture in one of the color modes that occur: gray, palette, CMYK, EXIF."""
     pixels = np.random.default_rng(number).integers(0, 256, (3, 4, 3), dtype=np.uint8)
     image, options = Image.fromarray(pixels), {}
     kind = extension.lower().replace("jpg", "jpeg")

@@ -162,7 +162,7 @@ def test_official_flat_val_with_its_ground_truth(tmp_path, form):
 
 
 def devkit(folder: Path, labels: list[int]) -> Path:
-    """meta.mat with 1000 leaves in an order of their own, and inner nodes behind them."""
+    """meta.mat with 1,000 leaves in another order, followed by inner nodes."""
     order = np.random.default_rng(0).permutation(1000)
     number = {int(label): i + 1 for i, label in enumerate(order)}
     rows = [(number[label], wnid, 0) for label, wnid in enumerate(wnids())] + [(1001, "n00001740", 5)]

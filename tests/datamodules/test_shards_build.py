@@ -246,10 +246,10 @@ class TestInterrupted:
     def test_a_damaged_note_is_an_error(self, tmp_path: Path) -> None:
         entries = self.interrupt(tmp_path)
         (tmp_path / ".build" / "s-test-000000.tar.json").write_text("{")
-        with pytest.raises(DataError, match=r"s-test-000000\.tar\.json is damaged .* remove it and"):
+        with pytest.raises(DataError, match=r"s-test-000000\.tar\.json: not valid JSON .*; remove this file and"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
 
-    def test_a_full_disk_is_one_error_and_the_build_goes_on(self, tmp_path: Path, monkeypatch) -> None:
+    def test_a_full_disk_is_one_error_and_the_build_resumes(self, tmp_path: Path, monkeypatch) -> None:
         entries = entries_of([f"{i}.png" for i in range(4)])
         calls = iter([None] * 5 + [OSError(errno.ENOSPC, "No space left on device")] * 3)
         real = os.fsync
@@ -295,7 +295,7 @@ def test_another_set_needs_another_folder(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, change: dict[str, object] | None) -> None:
+def test_an_invalid_manifest_is_an_error(tmp_path: Path, change: dict[str, object] | None) -> None:
     build_shards(entries_of(["a.png"]), tmp_path, name="s", role=Role.OOD)
     path = tmp_path / "_info.json"
     data = json.loads(path.read_text())

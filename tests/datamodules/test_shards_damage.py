@@ -79,7 +79,7 @@ class TestDamage:
         with pytest.raises(DataError, match=r"tiny-000000\.tar: .* after 3 attempts: .*Input/output error"):
             list(source.read(0, 7))
 
-    def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
+    def test_a_shard_cut_after_opening_is_fatal_for_every_reader(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [3, 4])
         source = ShardSource(tmp_path)
         path = tmp_path / "tiny-000001.tar"
@@ -212,7 +212,7 @@ class TestDamage:
         with pytest.raises(DataError, match=r"'0\.png' is a link, device or sparse file"):
             ShardSource(tmp_path)
 
-    def test_a_compressed_shard_says_so(self, tmp_path: Path) -> None:
+    def test_a_compressed_shard_is_an_error(self, tmp_path: Path) -> None:
         import gzip
 
         (tmp_path / "a.tar").write_bytes(gzip.compress(b"x" * 2000))

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.shards import Cache, ShardSource, copies, shard_stream
+from oodlit.datamodules.shards import Cache, ShardSource, remote, shard_stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from tests.tiny_shards import write_tiny_shards
 
@@ -143,7 +143,7 @@ def test_lost_remote_shards_can_be_marked(tmp_path: Path, server: Server) -> Non
 
 
 @pytest.mark.skipif(importlib.util.find_spec("adlfs") is not None, reason="adlfs is installed")
-def test_a_missing_file_system_is_said_at_once(tmp_path: Path) -> None:
+def test_a_missing_file_system_is_reported_immediately(tmp_path: Path) -> None:
     with pytest.raises(MissingExtraError, match=r"abfs://x/a\.tar.*adlfs"):
         Cache(tmp_path, attempts=50, backoff_s=10.0).fetch("abfs://x/a.tar")
 
@@ -167,7 +167,7 @@ def test_a_server_that_is_busy_for_all_requests_is_asked_again(tmp_path: Path, s
         ShardSource(server.url, cache=Cache(tmp_path / "other", attempts=2, backoff_s=0.001))
 
 
-def test_a_server_that_is_not_there_is_no_missing_file(tmp_path: Path) -> None:
+def test_an_unreachable_server_is_not_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="after 2 attempts: ClientConnectorError"):
         ShardSource("http://127.0.0.1:1/", cache=Cache(tmp_path, attempts=2, backoff_s=0.001))
 
@@ -278,8 +278,8 @@ def test_a_copy_is_read_for_its_checksum_once(tmp_path: Path, server: Server, mo
     source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
     list(source.read(0, 3))  # downloaded, and its checksum taken on the way
     checks = []
-    real = copies.hexdigest
-    monkeypatch.setattr(copies, "hexdigest", lambda file: checks.append(file) or real(file))
+    real = remote.hexdigest
+    monkeypatch.setattr(remote, "hexdigest", lambda file: checks.append(file) or real(file))
     for _ in range(3):
         assert [sample.key for sample in source.read(0, 3)] == keys
     assert len(checks) == 1

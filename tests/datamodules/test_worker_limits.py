@@ -11,8 +11,8 @@ from PIL import Image
 
 from oodlit import OODModule
 from oodlit.datamodules import OODDataModule
+from oodlit.datamodules.failures import explained
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.processes import explained
 from oodlit.datamodules.sources import DatasetSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError

@@ -1,4 +1,4 @@
-"""Run by test_recording.py: a recording that kills its own process at a batch, or goes on after that.
+"""Run by test_recording.py: a recording that kills its own process at a batch, or resumes after that.
 
 Usage: python -m tests.recorded.recording_script DEVICES FOLDER KILL_AT BATCH_SIZE WORKERS (KILL_AT 0 = not at all)
 """

@@ -132,7 +132,7 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def share_of(stream: str, folder: Path) -> tuple[Path, dict]:
-    """The file that says what is recorded of a stream, and what it says."""
+    """The progress file of a stream, and its content."""
     shares = {file: json.loads(file.read_text()) for file in (folder / ".progress").glob("*.json")}
     return next((file, share) for file, share in shares.items() if share["stream"]["name"] == stream)
 

@@ -1,4 +1,4 @@
-"""Features and logits that somebody has already, in place of images and network."""
+"""Evaluation of existing features and logits in place of images and network."""
 
 import json
 from pathlib import Path
@@ -439,7 +439,7 @@ def test_without_detectors_the_command_line_takes_all_that_apply(module, sets, t
         ({"ood": {"far": ["ood.npz"]}}, "expected ood.far to be"),
     ],
 )
-def test_a_file_of_files_that_does_not_fit_is_refused(module, sets, tmp_path, capsys, more, message):
+def test_an_invalid_description_is_an_error(module, sets, tmp_path, capsys, more, message):
     path = described(tmp_path, sets, module, **more)
     assert main(["evaluate", "--features", str(path), "--detectors", "[MSP]", "--out", str(tmp_path / "run")]) != 0
     assert message in " ".join(capsys.readouterr().err.split())

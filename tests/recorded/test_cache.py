@@ -188,7 +188,7 @@ def recorded_copy(folder: Path, to: Path) -> Path:
     return Path(shutil.copytree(folder, to))
 
 
-def test_a_run_that_breaks_off_leaves_the_earlier_cache(recorded, tmp_path):
+def test_an_interrupted_run_keeps_the_earlier_cache(recorded, tmp_path):
     folder = recorded_copy(recorded[0], tmp_path / "copy")
     before = sorted(path.name for path in folder.rglob("*"))
     streams = make_streams()
@@ -225,7 +225,7 @@ def test_a_run_without_its_training_images_is_refused(tmp_path):
 
 def test_what_is_read_from_a_cache_is_not_recorded_again(recorded, tmp_path):
     module, data = open_cache(recorded[0])
-    with pytest.raises(InvalidArgumentError, match="recorded outputs"):
+    with pytest.raises(InvalidArgumentError, match="recorded features"):
         make_trainer(FeatureCache(tmp_path)).predict(module, data, return_predictions=False)
 
 
@@ -333,7 +333,7 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     assert results["third"].run.not_applicable == results["first"].run.not_applicable
 
 
-def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
+def test_an_interrupted_recording_of_the_command_line_resumes(tmp_path, capsys):
     record(tmp_path / "cache", kill_at=2, batch_size=64)
     (tmp_path / "run.yaml").write_text(CONFIG)
     COUNTED.clear()

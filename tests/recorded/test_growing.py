@@ -1,4 +1,4 @@
-"""A cache takes in what it lacks, and nothing that does not belong to it."""
+"""Missing streams are added to a cache; streams of other data or networks are refused."""
 
 import json
 import shutil
@@ -192,7 +192,7 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
 
 
 def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
-    """The page would say that a detector takes so many times what the backbone takes."""
+    """The page would compare the cost of detectors with that of the backbone."""
     data, made = OODDataModule([s for s in make_streams(with_train=False) if s.name in ("val", "far")]), []
     for module, read in ((make_module(), data), open_cache(whole, data=data)):
         detection = OODDetection([MSP()])

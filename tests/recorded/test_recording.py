@@ -1,4 +1,4 @@
-"""A recording that was killed goes on where it was, and ends as if nothing had happened."""
+"""An interrupted recording resumes, and its cache equals that of an uninterrupted one."""
 
 import json
 import shutil
@@ -58,7 +58,7 @@ def test_what_waits_is_lost_and_no_more(whole, tmp_path, monkeypatch):
 
 @pytest.mark.ddp
 @pytest.mark.parametrize(("processes", "kill_at", "batch_size", "workers"), [(2, 12, 4, 0), (2, 24, 3, 2)])
-def test_a_killed_process_goes_on(tmp_path, processes, kill_at, batch_size, workers):
+def test_a_killed_process_resumes(tmp_path, processes, kill_at, batch_size, workers):
     """Within the training stream and within a test set, by the system's own signal; `tiny` has one image."""
     how = (batch_size, workers)
     killed = run_together(recording_script.main, processes, tmp_path / "a", kill_at, *how, folder=tmp_path / "logs")
@@ -85,7 +85,7 @@ def test_cut_otherwise_whole_streams_stay_and_half_ones_are_recorded_anew(whole,
 
 
 def test_rows_that_nobody_names_are_removed_by_the_next_run(whole, tmp_path):
-    """Those of runs that are killed again and again would fill the disk."""
+    """Files of runs that are interrupted repeatedly would fill the disk."""
     record(tmp_path, kill_at=49)
     (tmp_path / "rows-0123456789ab").mkdir()
     (tmp_path / "rows-0123456789ab" / "old.safetensors").write_bytes(b"")
@@ -108,7 +108,7 @@ def test_a_part_of_a_stream_that_this_run_does_not_read_is_kept(whole, tmp_path)
     assert rows_in(tmp_path) == rows_in(whole)
 
 
-def test_a_stream_that_is_damaged_is_recorded_anew(whole, tmp_path):
+def test_a_damaged_stream_is_recorded_again(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     entry = next(e for e in json.loads((folder / "cache.json").read_text())["streams"] if e["name"] == "far")
     part = folder / "rows-0" / entry["parts"][2][0]
@@ -123,7 +123,7 @@ def test_a_stream_that_is_damaged_is_recorded_anew(whole, tmp_path):
     assert not part.exists()
 
 
-def test_a_part_that_is_damaged_while_the_run_goes_on_costs_its_share_alone(whole, tmp_path, monkeypatch):
+def test_a_part_damaged_during_the_run_costs_only_that_part(whole, tmp_path, monkeypatch):
     original = recording.Recording.finish
 
     def finish(self, *arguments):
@@ -138,7 +138,7 @@ def test_a_part_that_is_damaged_while_the_run_goes_on_costs_its_share_alone(whol
     assert rows_in(tmp_path) == rows_in(whole)
 
 
-def test_a_damaged_stream_that_is_recorded_anew_goes_on_as_well(whole, tmp_path):
+def test_an_interrupted_recording_of_a_damaged_stream_resumes(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     entry = next(e for e in json.loads((folder / "cache.json").read_text())["streams"] if e["name"] == "train")
     (folder / "rows-0" / entry["parts"][0][0]).unlink()
@@ -176,7 +176,7 @@ def test_no_image_is_missing(whole, tmp_path):
     assert record(tmp_path) == SIZES["far"]
 
 
-def test_a_stream_that_was_over_when_the_run_was_killed_is_whole_at_the_next_start(tmp_path, monkeypatch):
+def test_a_stream_finished_before_the_kill_is_complete_at_the_next_start(tmp_path, monkeypatch):
     def killed(*_, **__):
         raise DataError("killed")
 

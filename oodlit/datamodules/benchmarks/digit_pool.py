@@ -39,13 +39,7 @@ class DigitPoolBenchmark(DigitsData):
         [('digits_train', 'train', 541), ('digits_val', 'id', 360), ('digits_pool', 'pool', 3584)]
     """
 
-    def __init__(
-        self,
-        root: str | Path | None = None,
-        *,
-        seed: int = 0,
-        **loading: Unpack[LoadingOptions],
-    ) -> None:
+    def __init__(self, root: str | Path | None = None, *, seed: int = 0, **loading: Unpack[LoadingOptions]) -> None:
         folder = root_or_temporary(root, self) / f"digit-pool-{_RECIPE}-seed{seed}"
         *known, pool = packed_streams(folder, [*id_sets(ID_CLASSES, seed), _pool(seed)])
         super().__init__([*known, severity_pool(pool)], seed, loading)

@@ -17,6 +17,7 @@ from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
+from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -60,7 +61,7 @@ class ImageNetBenchmark(OODDataModule):
         sets: Sequence[str] = ("ninco", "unit_tests"),
         *,
         train: bool | None = None,
-        locations: Mapping[str, str | Path | Sequence[str | Path]] | None = None,
+        locations: Mapping[str, Shards] | None = None,
         streams: Sequence[Stream] = (),
         complete: bool = True,
         per_test: int = 400,
@@ -81,16 +82,16 @@ class ImageNetBenchmark(OODDataModule):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
         decode = loading.get("decode", decode_image)
         found = [val := place.stream(IMAGENET_VAL)]
-        if train or (train is None and place.find(IMAGENET_TRAIN) is not None):
+        if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
             found.append(place.stream(IMAGENET_TRAIN))
         for name in sets:
             description = chosen.get(name)
             if description is None:
-                found.append(shard_stream(place.of_own_set(name), name=name))
-            elif description is UNIT_TEST_SET and place.find(description) is None:
+                found.append(shard_stream(place.given.get(name, place.root / name), name=name))
+            elif description is UNIT_TEST_SET and place.find(name) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)
-            elif description is IMAGENET_C and place.find(description) is None:
+            elif description is IMAGENET_C and place.find(name) is None:
                 made = corrupted_stream(val.source, seed=seed, decode=decode)
                 found.append(replace(made, label_names=val.class_names))
             else:
@@ -101,12 +102,11 @@ class ImageNetBenchmark(OODDataModule):
 class _Locations:
     """Finds the sets."""
 
-    def __init__(self, root: Path, given: dict[str, str | Path | Sequence[str | Path]], complete: bool) -> None:
+    def __init__(self, root: Path, given: dict[str, Shards], complete: bool) -> None:
         self.root, self.given, self.complete = root, given, complete
 
-    def find(self, description: DatasetDescription) -> str | Path | Sequence[str | Path] | None:
+    def find(self, name: str) -> Shards | None:
         """Location of a set; None if it does not exist."""
-        name = description.name
         if name in self.given:
             return self.given[name]
         if (self.root / name).is_dir():
@@ -114,17 +114,13 @@ class _Locations:
         shards = sorted(self.root.glob(_TIMM[name])) if name in _TIMM else []
         return shards or None
 
-    def of_own_set(self, name: str) -> str | Path | Sequence[str | Path]:
-        """Location of the shards of a custom set."""
-        return self.given.get(name, self.root / name)
-
     def has_shards(self, name: str) -> bool:
         """Whether a custom set has shards."""
         return name in self.given or any((self.root / name).glob("*.tar"))
 
     def stream(self, description: DatasetDescription) -> Stream:
         """Stream of a set, which must exist."""
-        location = self.find(description)
+        location = self.find(description.name)
         if location is None:
             folder = self.root / description.name
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from oodlit.datamodules.batches import Batch, StreamBatches, Transform, check_alike
 from oodlit.datamodules.decode import Decode, decode_image
-from oodlit.datamodules.device.jpegs import Jpegs, check_device, decode_jpegs
+from oodlit.datamodules.device.jpegs import ExactReading, Jpegs, Waiting, check_device, decode_jpegs
 from oodlit.datamodules.device.steps import DeviceTransform
-from oodlit.datamodules.device.waiting import ExactReading, Waiting
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError
 

@@ -1,11 +1,11 @@
-"""Select JPEG files that a device can decode, send them in one tensor, and decode them."""
+"""JPEG files that a device decodes: select them, send them in one tensor, decode them, and read them exactly."""
 
 import io
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
-from oodlit.datamodules.decode import opened
+from oodlit.datamodules.decode import open_image
+from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, RequirementError
 
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
@@ -66,7 +67,7 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
     if not data.startswith(b"\xff\xd8"):
         return None
     try:
-        image = opened(data, max_pixels)
+        image = open_image(data, max_pixels)
     except DataError:
         return None
     if not isinstance(image, JpegImageFile) or image.format != "JPEG":
@@ -139,6 +140,55 @@ class Jpegs:
                 yield range(start, number)
                 start, size = number, 3 * height * width
         yield range(start, len(self))
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Rows of a batch whose files the main process decodes.
+
+    Args:
+        files: One file per row.
+        samples: Their samples, without the files.
+        rows: Their rows in the batch; other rows are already images.
+    """
+
+    files: Jpegs
+    samples: tuple[Sample, ...]
+    rows: tuple[int, ...]
+
+    def sample(self, number: int) -> Sample:
+        """A sample with its file, as read from its source."""
+        return replace(self.samples[number], image=self.files.file(number).numpy().tobytes())
+
+
+class ExactReading:
+    """Reads the images of a batch again with `decode_image` and the original transform.
+
+    Not a dataclass: Lightning would move its tensors to the device with every batch.
+
+    Args:
+        waiting: The files.
+        rows: Row in the finished batch, by number of the file.
+        read: From a sample to its exact image.
+        level: How much the network's input grows if a pixel grows by 1 of 255.
+    """
+
+    def __init__(self, waiting: Waiting, rows: dict[int, int], read: Callable[[Sample], Tensor], level: Tensor) -> None:
+        self.waiting, self.rows, self.read, self.level = waiting, rows, read, level
+
+    def images(self, images: Tensor) -> Tensor:
+        """Replace images that a device decoded with the exact ones."""
+        exact = images.clone()
+        for number, row in self.rows.items():
+            exact[row] = self.read(self.waiting.sample(number)).to(exact.device, exact.dtype)
+        return exact
+
+    def deviation(self, images: Tensor, exact: Tensor) -> tuple[float, float]:
+        """Largest and mean difference of pixels that a device decoded, in steps of 1 of 255."""
+        rows = torch.tensor([*self.rows.values()])
+        one, other = (values.cpu().double()[rows] for values in (images, exact))
+        steps = (one - other).abs() / self.level.abs()
+        return float(steps.max()), float(steps.mean())
 
 
 def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor | None]:

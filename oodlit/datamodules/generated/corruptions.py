@@ -123,11 +123,7 @@ class CorruptedSource:
         for kind, severity in self.settings:
             _check(kind, severity)
         _library()
-
-    @property
-    def group_names(self) -> tuple[str, ...]:
-        """Names of the groups: "<kind>/<severity>"."""
-        return tuple(f"{kind}/{severity}" for kind, severity in self.settings)
+        self.group_names = tuple(f"{kind}/{severity}" for kind, severity in self.settings)
 
     def __len__(self) -> int:
         """Number of images under all settings."""

@@ -17,20 +17,16 @@ class PipelineBatches(StreamBatches):
     """Batches of one worker's part of a pipeline."""
 
     def _read(self, positions: range) -> Iterator[Batch]:
-        rows, count = self._rows(self.batch_size), 0
-        for sample in self._measured(self._part()):
-            count += 1
+        return self._batched(self._limited(), len(self.stream))
+
+    def _limited(self) -> Iterator[Sample]:
+        for count, sample in enumerate(self._part(), 1):
             if count > len(self.stream):
                 raise DataError(
                     f"stream {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
                     f" more; does the pipeline repeat or resample? Limit it to one epoch, or correct the count"
                 )
-            self._add(rows, sample)
-            if count % self.batch_size == 0:
-                yield self._batch(rows)
-                rows = self._rows(self.batch_size)
-        if count % self.batch_size:
-            yield self._batch(rows)
+            yield sample
 
     def _part(self) -> Iterator[Sample]:
         source = self.stream.source

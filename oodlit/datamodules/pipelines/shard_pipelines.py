@@ -1,19 +1,19 @@
 """Read shards with a webdataset pipeline, for training on the same files."""
 
 import importlib
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.pipelines.source import KEY_FIELD, sample_of
+from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.reader import ShardSource
 
 
 def shard_pipeline(
-    shards: str | Path | Sequence[str | Path],
+    shards: Shards,
     transform: Callable[[Image.Image], Any] | None = None,
     *,
     split: str | None = None,

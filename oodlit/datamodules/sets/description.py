@@ -163,7 +163,7 @@ def select(
         )
     known = tuple(description.classes)
     extra = sorted(counts.keys() - set(known) - {""})
-    names = known + tuple(extra) if not known or extra else known
+    names = (*known, *extra)
     index = {name: i for i, name in enumerate(names)} | {"": -1}
     return Selection(
         paths=list(places),

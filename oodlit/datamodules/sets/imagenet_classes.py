@@ -42,10 +42,21 @@ def class_names() -> tuple[str, ...]:
         >>> class_names()[1], [name for name in class_names() if name.startswith("crane")]
         ('goldfish', ['crane (n02012849)', 'crane (n03126707)'])
     """
-    lemmas = dict(line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
-    names = [lemmas[wnid].strip('"').split(",")[0].strip() for wnid in wnids()]
+    names = [first_lemmas()[wnid] for wnid in wnids()]
     counts = Counter(names)
     return tuple(name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids(), strict=True))
+
+
+@cache
+def first_lemmas() -> Mapping[str, str]:
+    """The first lemma of every synset of ImageNet-21k, by wnid.
+
+    Example:
+        >>> first_lemmas()["n02512053"]
+        'fish'
+    """
+    lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
+    return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}
 
 
 @cache
@@ -84,8 +95,7 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
         [0, 1, 2]
     """
     label_of = {ids[wnid]: label for label, wnid in enumerate(sorted(ids))}
-    if len(label_of) < len(ids):
-        twice = [number for number, count in Counter(ids.values()).items() if count > 1]
+    if twice := [number for number, count in Counter(ids.values()).items() if count > 1]:
         raise DataError(f"class id {twice[0]} belongs to more than one wnid; ids must be unique")
     if unknown := sorted(set(truth) - label_of.keys()):
         raise DataError(f"ground truth: expected class ids {min(label_of)}..{max(label_of)}, got {unknown[0]}")

@@ -1,13 +1,13 @@
 """List a pool from ImageNet-21k: its classes, their images, and the part of each image."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out
 from oodlit.datamodules.severity.split import Part, draw, read_split
-from oodlit.datamodules.shards.class_files import Images, Place, class_files
+from oodlit.datamodules.shards.class_files import Classes, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError, InvalidArgumentError
 
@@ -91,20 +91,20 @@ def list_imagenet21k(
         raise InvalidArgumentError(
             f"split cannot be combined with estimation={estimation} and test={test}; pass either of them"
         )
-    there = class_files(source, is_wnid)
+    available = class_files(source, is_wnid)
     reasons = left_out(exclude)
     missing: list[str] = []
     chosen: dict[str, Any]
     if split is not None:
         listed = _by_class(read_split(split), split)
-        images = {wnid: _listed(wnid, parts, there, complete) for wnid, parts in sorted(listed.items())}
+        images = {wnid: _listed(wnid, parts, available, complete) for wnid, parts in sorted(listed.items())}
         absent = sum(map(len, listed.values())) - sum(map(len, images.values()))
         kept = len(reasons.keys() & images.keys())
         chosen = {"split": Path(split).name, "images_missing": absent, "kept_though_left_out_by_rule": kept}
         reasons = {wnid: reason for wnid, reason in reasons.items() if wnid not in images}
     else:
-        images = _drawn(there, reasons, estimation, test)
-        missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in there]
+        images = _drawn(available, reasons, estimation, test)
+        missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in available]
         chosen = {"estimation": estimation, "test": test}
     if missing and complete and release == "fall11":
         raise DataError(
@@ -117,20 +117,18 @@ def list_imagenet21k(
     if not images:
         few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
-            f"{source}: none of its {len(there)} classes can be used; {few} have fewer than {estimation} + {test}"
+            f"{source}: none of its {len(available)} classes can be used; {few} have fewer than {estimation} + {test}"
             f" images, the others are excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
 
 
-def _drawn(
-    there: Mapping[str, Callable[[], Images]], reasons: dict[str, str], estimation: int, test: int
-) -> dict[str, _ImagesOfClass]:
+def _drawn(available: Classes, reasons: dict[str, str], estimation: int, test: int) -> dict[str, _ImagesOfClass]:
     """Draw the images of all classes without an exclusion reason; classes with too few images get one."""
     images: dict[str, _ImagesOfClass] = {}
-    for wnid in there.keys() - reasons.keys():
-        found = there[wnid]()
+    for wnid in available.keys() - reasons.keys():
+        found = available[wnid]()
         if len(found) < estimation + test:
             reasons[wnid] = f"{len(found)} images, {estimation + test}{_TOO_FEW}"
             continue
@@ -153,11 +151,9 @@ def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[st
     return found
 
 
-def _listed(
-    wnid: str, parts: Mapping[str, Part], there: Mapping[str, Callable[[], Images]], complete: bool
-) -> _ImagesOfClass:
+def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: bool) -> _ImagesOfClass:
     """The listed images of one class."""
-    found = there[wnid]() if wnid in there else {}
+    found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing, first {missing[0]!r}; is"

@@ -12,8 +12,9 @@ import zlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import IO, Protocol, cast, runtime_checkable
 
 from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
@@ -98,16 +99,28 @@ def _clean(name: str, where: Path) -> str:
     return "/".join(parts)
 
 
-def _read(read: Callable[[int], bytes], path: str, size: int, where: Path) -> bytes:
+def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path) -> bytes:
+    """The bytes of a file of `size` bytes in the source `where`.
+
+    Raises:
+        DataError: It is too large, damaged or truncated.
+    """
     if size > MAX_MEMBER_BYTES:
         raise DataError(f"{where}: {path!r} has {size} bytes, more than the limit of {MAX_MEMBER_BYTES}")
     try:
-        data = read(size + 1)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
+        with open_file() as file:
+            data = file.read(size + 1)
+    except _UNREADABLE as error:
         raise DataError(f"{where}: {path!r} is damaged ({error}); download the archive again") from error
     if len(data) < size:
         raise DataError(f"{where}: truncated within {path!r}; download the archive again")
     return data[:size]
+
+
+_UNREADABLE = (
+    *(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
+    *(zipfile.BadZipFile, NotImplementedError, RuntimeError),  # the last two: another compression, or encrypted
+)
 
 
 class _Folder:
@@ -140,11 +153,7 @@ class _Folder:
             if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
                 raise DataError(f"{full}: expected a plain file, got a pipe, socket or device")
             size = status.st_size
-            yield File(path, size, lambda full=full, path=path, size=size: self._load(full, path, size))  # type: ignore[misc]
-
-    def _load(self, full: Path, path: str, size: int) -> bytes:
-        with full.open("rb") as file:
-            return _read(file.read, path, size, self._folder)
+            yield File(path, size, partial(_read, partial(full.open, "rb"), path, size, self._folder))
 
 
 def _raise(error: OSError) -> None:
@@ -204,16 +213,8 @@ class _Zip:
 
     def __iter__(self) -> Iterator[File]:
         for info, path in zip(self._infos, self.paths, strict=True):
-            yield File(path, info.file_size, lambda info=info, path=path: self._load(info, path))  # type: ignore[misc]
-
-    def _load(self, info: zipfile.ZipInfo, path: str) -> bytes:
-        try:
-            with self._zip.open(info) as file:
-                return _read(file.read, path, info.file_size, self._path)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DataError(f"{self._path}: cannot read {path!r} ({error}); download the archive again") from error
+            size = info.file_size
+            yield File(path, size, partial(_read, partial(self._zip.open, info), path, size, self._path))
 
     def __del__(self) -> None:
         """Close the archive."""
@@ -301,12 +302,12 @@ class _Tar:
 
     def __iter__(self) -> Iterator[File]:
         for path, offset, size in self._places:
-            yield File(path, size, lambda path=path, offset=offset, size=size: self._load(path, offset, size))  # type: ignore[misc]
+            yield File(path, size, partial(_read, partial(self._open, offset), path, size, self._path))
 
-    def _load(self, path: str, offset: int, size: int) -> bytes:
-        with self._path.open("rb") as file:
-            file.seek(offset)
-            return _read(file.read, path, size, self._path)
+    def _open(self, offset: int) -> IO[bytes]:
+        file = self._path.open("rb")
+        file.seek(offset)
+        return file
 
 
 class _CompressedTar:
@@ -318,9 +319,5 @@ class _CompressedTar:
     def __iter__(self) -> Iterator[File]:
         with self._decompress(self._path) as file:
             for path, info, tar in _regular(file, self._path):
-                yield File(path, info.size, lambda tar=tar, info=info, path=path: self._load(tar, info, path), True)  # type: ignore[misc]
-
-    def _load(self, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> bytes:
-        file = tar.extractfile(info)
-        assert file is not None  # `_regular` only yields regular files
-        return _read(file.read, path, info.size, self._path)
+                member = cast(Callable[[], IO[bytes]], partial(tar.extractfile, info))  # not None for regular files
+                yield File(path, info.size, partial(_read, member, path, info.size, self._path), in_order=True)

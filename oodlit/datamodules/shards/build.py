@@ -2,9 +2,9 @@
 
 import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, islice
@@ -12,15 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oodlit.base.atomic import lock, remove_leftovers, write_text
+from oodlit.base.json_files import read_json
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image, image_size
 from oodlit.datamodules.keys import key_digest
-from oodlit.datamodules.shards.manifest import (
-    WORK_FOLDER,
-    ShardInfo,
-    ShardRecord,
-    read_info,
-    write_info,
-)
+from oodlit.datamodules.shards.manifest import WORK_FOLDER, ShardInfo, ShardRecord, read_info, write_info
 from oodlit.datamodules.shards.writer import Entry, listing_digest, write_shard
 from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
@@ -93,16 +88,9 @@ def build_shards(
             job = _Build(out, name, split, _check(check, max_pixels), progress or (lambda _: None))
             remove_leftovers(out, f"{job.stem}-*.tar")
             records = job.run(_checked(entries, role, class_names, labels, groups), shard_size, workers)
+            names, label_names = tuple(class_names), tuple(getattr(entries, "label_names", ()))
             info = ShardInfo(
-                split,
-                records,
-                name,
-                role,
-                tuple(class_names),
-                dict(labels),
-                dict(groups),
-                dict(extra or {}),
-                tuple(getattr(entries, "label_names", ())),
+                split, records, name, role, names, dict(labels), dict(groups), dict(extra or {}), label_names
             )
             if expected not in (None, info.num_samples):
                 raise DataError(f"{name}: expected {expected} images, the source has {info.num_samples}")
@@ -174,29 +162,23 @@ class _Build:
 
     def run(self, entries: Iterator[Entry], shard_size: int, workers: int) -> tuple[ShardRecord, ...]:
         records: dict[str, ShardRecord] = {}
-        pending: set[Future[ShardRecord]] = set()
+        pending: deque[tuple[str, Future[ShardRecord]]] = deque()
 
         def collect(limit: int) -> None:
             while len(pending) > limit:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    pending.discard(future)
-                    record = future.result()
-                    records[record.file] = record
+                file, future = pending.popleft()
+                records[file] = future.result()
 
         with ThreadPoolExecutor(workers) as pool:
             try:
                 for index, chunk in enumerate(_chunks(entries, shard_size)):
                     file = f"{self.stem}-{index:06d}.tar"
-                    record = self._finished(file)
-                    if record is not None:
+                    if (record := self._finished(file)) is not None:
                         records[file] = self._same(record, chunk)
-                        continue
-                    first = next(chunk)
-                    if first.in_order:
+                    elif (first := next(chunk)).in_order:
                         records[file] = self._write(file, chain([first], chunk))
                     else:
-                        pending.add(pool.submit(self._write, file, [first, *chunk]))
+                        pending.append((file, pool.submit(self._write, file, [first, *chunk])))
                         collect(workers)
                 collect(0)
             finally:
@@ -212,10 +194,7 @@ class _Build:
             return None
         record = self.finished.get(file)
         if record is None and sidecar.is_file():
-            try:
-                record = ShardRecord(**json.loads(sidecar.read_bytes()))
-            except (ValueError, TypeError) as error:
-                raise DataError(f"{sidecar} is damaged ({error}); remove it and {path}, and build again") from error
+            record = read_json(sidecar, ShardRecord, hint=f"; remove this file and {path}, and build again")
         if record is None or record.size != path.stat().st_size or record.listing is None:
             raise DataError(
                 f"{path} was not written by this build, or was changed; move it, or build into another folder"
@@ -234,9 +213,7 @@ class _Build:
         return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
-        def note(
-            record: ShardRecord,
-        ) -> None:  # written first, so that an interrupted build leaves no shard without its note
+        def note(record: ShardRecord) -> None:  # first, so that an interrupted build leaves no shard without its note
             write_text(self.sidecar(file), json.dumps(asdict(record)))
 
         def entries() -> Iterator[Entry]:

@@ -47,9 +47,11 @@ class Place(NamedTuple):
 
 Images = Mapping[str, Place]
 """Image files of a class by name."""
+Classes = dict[str, Callable[[], Images]]
+"""Functions that list the images of a class, by its name."""
 
 
-def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
+def class_files(source: str | Path, is_class: Callable[[str], bool]) -> Classes:
     """Find the classes of a source, each with a function that lists its images.
 
     Supported layouts are a folder of class folders, a folder of tars `<class>.tar`, a tar of such tars, and a tar of
@@ -77,8 +79,8 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str
     return dict(sorted(found.items()))
 
 
-def _of_folder(root: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
-    found: dict[str, Callable[[], Images]] = {}
+def _of_folder(root: Path, is_class: Callable[[str], bool]) -> Classes:
+    found: Classes = {}
     others = []
     for entry in sorted(root.iterdir()):
         name = entry.name.removesuffix(".tar")
@@ -91,8 +93,8 @@ def _of_folder(root: Path, is_class: Callable[[str], bool]) -> dict[str, Callabl
     return found if found or len(others) != 1 else _of_folder(others[0], is_class)
 
 
-def _of_tar(path: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
-    found: dict[str, Callable[[], Images]] = {}
+def _of_tar(path: Path, is_class: Callable[[str], bool]) -> Classes:
+    found: Classes = {}
     folders: dict[str, dict[str, Place]] = {}
     for name, offset, size in tar_places(path):
         pure = PurePosixPath(name)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from oodlit.datamodules.keys import printable
+from oodlit.datamodules.keys import printable, repeated
 from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
@@ -136,7 +136,7 @@ def class_listing(
     if others:
         warnings.warn(f"{len(others)} files without an image extension are left out, first {others[0]!r}", stacklevel=2)
     if not by_folder:
-        return map_files(files, lambda path: Assignment() if is_image(path) else None)
+        return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
     classes = _class_names(set(folders.values()))
     found = sorted(classes.values())
@@ -145,7 +145,7 @@ def class_listing(
         if labelled:
             folder = next(iter(classes))
             raise DataError(f"all images are in one folder, {folder!r}; sets of role {role} require class folders")
-        return map_files(files, lambda path: Assignment() if is_image(path) else None)
+        return map_files(files, dict.fromkeys(images, Assignment()).get)
     if class_names is None:
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
@@ -153,14 +153,11 @@ def class_listing(
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
     # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
-
-    def rule(path: str) -> Assignment | None:
-        return index[classes[folders[path]]] if is_image(path) else None
-
+    listing = map_files(files, {path: index[classes[folder]] for path, folder in folders.items()}.get)
     # class names of a SHIFT set name its groups, but folders are labels there
-    shift = role is Role.SHIFT
-    listing = map_files(files, rule, class_names=() if shift else names)
-    return replace(listing, label_names=tuple(names) if shift else ())
+    if role is Role.SHIFT:
+        return replace(listing, label_names=tuple(names))
+    return replace(listing, class_names=tuple(names))
 
 
 def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
@@ -168,7 +165,7 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
     folders = {parent.as_posix() for path in images for parent in PurePosixPath(path).parents}
     for path in others:
         archive = _ARCHIVE.fullmatch(path)
-        if archive and images and archive[1] not in folders:
+        if archive and archive[1] not in folders:
             raise DataError(
                 f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
                 f" or move it away if its images are already here"
@@ -179,9 +176,8 @@ def _class_names(folders: set[str]) -> dict[str, str]:
     """Printable class name by folder: the path below the deepest folder that all share."""
     shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
     names = {folder: printable(PurePosixPath(folder).relative_to(shared).as_posix()) for folder in folders}
-    if len(set(names.values())) < len(names):
-        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise DataError(f"two folders have the same class name {twice!r}; rename one of them")
+    if twice := repeated(names.values()):
+        raise DataError(f"two folders have the same class name {twice[0]!r}; rename one of them")
     return names
 
 
@@ -265,21 +261,17 @@ def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     if "path" not in (reader.fieldnames or ()):
         raise DataError(f"{path}: expected a header with the column 'path', got columns {reader.fieldnames}")
     rows = []
-    for row in _rows(reader, path):
-        if None in row or None in row.values():
-            raise DataError(f"{path}, line {reader.line_num}: the number of columns differs from the header")
-        label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
-        rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
-    return rows
-
-
-def _rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
     try:
-        yield from reader
+        for row in reader:
+            if None in row or None in row.values():
+                raise DataError(f"{path}, line {reader.line_num}: the number of columns differs from the header")
+            label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
+            rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
     except csv.Error as error:
         raise DataError(
             f"{path}, line {reader.line_num}: cannot parse ({error}); is a quotation mark missing?"
         ) from error
+    return rows
 
 
 def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:

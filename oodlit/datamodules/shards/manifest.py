@@ -11,6 +11,7 @@ import msgspec
 
 from oodlit.base.atomic import lock, write_text
 from oodlit.base.json_files import parse_json
+from oodlit.datamodules.keys import repeated
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -72,7 +73,7 @@ class ShardInfo:
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
     def to_json(self) -> dict[str, Any]:
-        """Entry of this split in `_self.json`."""
+        """Entry of this split in `_info.json`."""
         entry = _SplitEntry(
             name=self.split,
             num_samples=self.num_samples,
@@ -176,8 +177,8 @@ def _info(split: str, entry: _SplitEntry) -> ShardInfo:
 
 def _check_files(split: str, files: Sequence[str]) -> None:
     """Check that every shard has its own file name within the folder."""
-    if len(set(files)) < len(files):
-        raise ValueError(f"split {split!r}: {len(files)} file names, but only {len(set(files))} distinct")
+    if twice := repeated(files):
+        raise ValueError(f"split {split!r}: file name {twice[0]!r} is listed twice")
     for file in files:
         if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")

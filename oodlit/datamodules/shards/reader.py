@@ -13,10 +13,9 @@ import numpy as np
 
 from oodlit.base.retry import retried
 from oodlit.datamodules.keys import key_digest, repeated_digests
-from oodlit.datamodules.shards.fields import read_sample
-from oodlit.datamodules.shards.locate import check_files, join, locate
+from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError
@@ -49,7 +48,7 @@ class ShardSource:
 
     def __init__(
         self,
-        shards: str | Path | Sequence[str | Path],
+        shards: Shards,
         *,
         split: str | None = None,
         cache: Cache | None = None,
@@ -60,10 +59,9 @@ class ShardSource:
         self.damaged = damaged
         self.cache = cache or Cache()
         self.folder, self.info = locate(shards, split, self.cache)
-        unknown = [record for record in self.info.shards if record.samples < 0]
-        self._counted = {record.file for record in unknown}
+        self._counted = {record.file for record in self.info.shards if record.samples < 0}
         check_files(self.folder, self.info, may_be_damaged=damaged == "mark")
-        if unknown:
+        if self._counted:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
             raise DataError(
@@ -178,17 +176,14 @@ class ShardSource:
         """Count the shards without a manifest, and check that no key occurs in two of them."""
         digests, records = array("Q"), []
         for record in self.info.shards:
-            if record.file not in self._counted:
-                records.append(record)
-                continue
-            where = self._name(record)
-            strays = _Strays(where)
             before = len(digests)
-            with self._open(record) as file:
-                digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, strays))
-                if len(digests) == before and only_zeros(file):
-                    warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
-            records.append(replace(record, samples=len(digests) - before))
+            if record.samples < 0:
+                where = self._name(record)
+                with self._open(record) as file:
+                    digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, _Strays(where)))
+                    if len(digests) == before and only_zeros(file):
+                        warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
+            records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
         if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
             self._raise_repeated(repeated)
         return tuple(records)
@@ -209,7 +204,7 @@ class ShardSource:
 
 
 def shard_stream(
-    shards: str | Path | Sequence[str | Path],
+    shards: Shards,
     *,
     name: str | None = None,
     role: Role | None = None,

@@ -1,4 +1,8 @@
-"""Download remote shards to a local cache, with checks and retries."""
+"""Download remote shards to a local cache, with checks and retries.
+
+Downloads are checked while they arrive. Checking the copy as well detects later damage, and copies of shards that were
+rebuilt under the same name.
+"""
 
 import contextlib
 import hashlib
@@ -7,19 +11,20 @@ import re
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, BinaryIO, TypeVar
 
 import fsspec
 
 from oodlit.base.atomic import fsync, lock, temporary_file
 from oodlit.base.retry import retried
-from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """Supported URL schemes. "pipe:" and chaining with "::" are excluded, so that no name can start a program."""
 
+_CHUNK = 2**20
 _T = TypeVar("_T")
 
 
@@ -139,7 +144,7 @@ class Cache:
         path = self.path(url)
 
         def is_valid() -> bool:
-            return not fresh and is_whole(path, size) and (sha256 is None or has_checksum(path, sha256))
+            return not fresh and _is_whole(path, size) and (sha256 is None or _has_checksum(path, sha256))
 
         if is_valid():
             return path
@@ -153,7 +158,7 @@ class Cache:
             if is_valid():  # another reader has downloaded it
                 return path
             what = url
-            if not fresh and is_whole(path, size):
+            if not fresh and _is_whole(path, size):
                 what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest)"
             if not is_writable:
                 raise DataError(f"{what}: cannot write to {path.parent}; pass another folder: Cache(folder=...)")
@@ -175,7 +180,7 @@ class Cache:
             system, name = fsspec.core.url_to_fs(url, **self._options(url))
             announced = _info(system, name).get("size")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
-                while chunk := source.read(CHUNK):
+                while chunk := source.read(_CHUNK):
                     file.write(chunk)
                     digest.update(chunk)
                     tail = (tail + chunk)[-2 * tarfile.BLOCKSIZE :]
@@ -190,3 +195,34 @@ class Cache:
             fsync(temporary)
             temporary.replace(path)
         return path
+
+
+def _is_whole(path: Path, size: int | None) -> bool:
+    """Whether a copy exists with the right length, or if that is unknown, a tar with its end."""
+    if not path.is_file():
+        return False
+    if size is not None or path.suffix != ".tar":
+        return size in (None, path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2 * tarfile.BLOCKSIZE))
+        return file.read() == bytes(2 * tarfile.BLOCKSIZE)
+
+
+def _has_checksum(path: Path, sha256: str) -> bool:
+    """Whether a copy has this checksum. It is computed once per process, and again if the file has changed."""
+    state = path.stat()  # no program can set st_ctime back
+    return _checksum(path, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns) == sha256
+
+
+@lru_cache(maxsize=100_000)
+def _checksum(path: Path, *state: int) -> str:
+    with path.open("rb") as file:
+        return hexdigest(file)
+
+
+def hexdigest(file: BinaryIO, algorithm: str = "sha256") -> str:
+    """Hexadecimal checksum from the current position to the end of the file."""
+    digest = hashlib.new(algorithm, usedforsecurity=False)
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -12,13 +12,11 @@ import numpy as np
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.build import Progress
-from oodlit.datamodules.shards.copies import hexdigest
-from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
-from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.remote import Cache
+from oodlit.datamodules.shards.remote import Cache, hexdigest
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS
@@ -160,7 +158,7 @@ class _Verifier:
     """Reads all shards of a split and fills its report."""
 
     def __init__(self, report: ShardReport, max_pixels: int | None, progress: Progress | None) -> None:
-        self.report, self.max_pixels, self.progress = report, max_pixels, progress
+        self.report, self.max_pixels, self.progress = report, max_pixels, progress or (lambda _: None)
         self.shard_of: dict[int, str] = {}
 
     def run(self, expected: Mapping[str, int] | None) -> None:
@@ -216,8 +214,7 @@ class _Verifier:
         # unreadable images are not duplicates of each other: hash their key instead of their content
         content = hashlib.blake2b(sample.image, digest_size=8).digest() if sample.error is None else None
         report.digests.append(digest if content is None else int.from_bytes(content, "little"))
-        if self.progress is not None:
-            self.progress(1)
+        self.progress(1)
 
     def _compare_counts(self, expected: Mapping[str, int] | None) -> None:
         report, info = self.report, self.report.info

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
-from oodlit.datamodules.sets.imagenet_classes import info_lines, wnids
+from oodlit.datamodules.sets.imagenet_classes import first_lemmas, info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 
@@ -137,13 +137,7 @@ def class_name(wnid: str) -> str:
         >>> class_name("n02512053")
         'n02512053 fish'
     """
-    return f"{wnid} {_names()[wnid]}" if wnid in _names() else wnid
-
-
-@cache
-def _names() -> Mapping[str, str]:
-    lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
-    return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}
+    return f"{wnid} {first_lemmas()[wnid]}" if wnid in first_lemmas() else wnid
 
 
 IMAGENET21K = published("imagenet21k", in_part_and_class)

@@ -1,4 +1,4 @@
-"""What a cache lacks is said: images that were skipped or left out of a trial, and parts of the cache itself."""
+"""Incomplete caches are reported: images that were skipped or left out of a dry run, and missing parts of the cache."""
 
 import io
 import json
@@ -31,7 +31,7 @@ def half_stream(first: bytes = b"broken") -> Stream:
 @pytest.mark.filterwarnings("ignore:.*values are undefined")
 @pytest.mark.parametrize("how", [{}, {"max_images": 3}], ids=["all", "trial"])
 def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, how):
-    """A trial would be compared with published numbers, and skipped images would be in the record alone."""
+    """A dry run would be compared with published numbers, and skipped images would only be in the record."""
     streams = [*(s for s in make_streams() if s.name == "val"), half_stream()]
     record(tmp_path, streams, on_error="skip", **how)
     data = OODDataModule(streams, on_error="skip", **how)
@@ -62,7 +62,7 @@ def test_images_that_were_skipped_are_missing_where_none_may_be(tmp_path):
     assert len(rows_in(tmp_path)["half"]) == 6
 
 
-def test_a_half_recording_with_skipped_images_begins_anew_where_none_may_be(tmp_path):
+def test_a_partial_recording_with_skipped_images_restarts_if_none_may_be_skipped(tmp_path):
     inside = [s for s in make_streams() if s.name == "val"]
     how = {"batch_size": 2, "transform": ToTensor()}
     record(tmp_path, [*inside, half_stream()], on_error="skip", kill_at=17, **how)
@@ -71,7 +71,7 @@ def test_a_half_recording_with_skipped_images_begins_anew_where_none_may_be(tmp_
 
 
 @pytest.mark.parametrize("name", ["parts", "skipped", "content", "images", "class_names"])
-def test_a_manifest_that_lacks_something_is_damaged(whole, tmp_path, name):
+def test_a_manifest_with_a_missing_entry_is_damaged(whole, tmp_path, name):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     manifest = json.loads((folder / "cache.json").read_text())
     del manifest["streams"][1][name]
@@ -81,7 +81,7 @@ def test_a_manifest_that_lacks_something_is_damaged(whole, tmp_path, name):
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut", "other"])
-def test_a_head_that_should_be_there_is_not_taken_for_none(whole, tmp_path, damage):
+def test_a_missing_head_file_is_an_error(whole, tmp_path, damage):
     """Detectors that need it would be left out, or fail at the end of the run."""
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     head = folder / "head.safetensors"

@@ -1,4 +1,4 @@
-"""Any number of processes, killed at any batches, record every image once; no network is needed to see that."""
+"""Any number of processes, interrupted at any batches, record every image once (without a network)."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +30,7 @@ def stream_of(name: str, role: Role, count: int, bad: frozenset[int]) -> Stream:
 
 
 class OneAfterTheOther:
-    """Processes that run one after the other, and hear what was said before."""
+    """Processes that run one after the other, and receive earlier messages."""
 
     def __init__(self) -> None:
         self.found: object = None
@@ -46,7 +46,7 @@ class OneAfterTheOther:
 
 
 def start(folder: Path, streams: Sequence[Stream], *, processes: int, batch_size: int, kill_at: Sequence[int]) -> int:
-    """One start of so many processes, each ending at its batch; the number of images that were taken."""
+    """Start this many processes, each ending at its batch; returns the number of images that were read."""
     cut, taken, is_whole = {"processes": processes, "num_workers": 0, "batch_size": batch_size}, 0, True
     recordings = [Recording(folder, how=HOW, cut=cut, process=p, every_s=0.0) for p in range(processes)]
     for one in recordings:
