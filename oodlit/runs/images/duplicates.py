@@ -45,16 +45,16 @@ class Digests:
     def findings(self, streams: Sequence[Stream], group: Group) -> list[Finding]:
         """One finding per pair of sets with equal images, for sets of different roles."""
         everyone = gather_objects(group, {name: part.numpy() for name, part in self.state().items()})
-        sets = {
-            stream: np.concatenate([part[stream.name] for part in everyone if stream.name in part])
+        sets = [
+            (stream, np.concatenate([part[stream.name] for part in everyone if stream.name in part]))
             for stream in streams
             if stream.role in COMPARED and any(stream.name in part for part in everyone)
-        }
+        ]
         return list(_shared(sets))
 
 
-def _shared(sets: Mapping[Stream, np.ndarray]) -> Iterator[Finding]:
-    for (one, first), (other, second) in combinations(sets.items(), 2):
+def _shared(sets: Sequence[tuple[Stream, np.ndarray]]) -> Iterator[Finding]:
+    for (one, first), (other, second) in combinations(sets, 2):
         if one.role is other.role or {one.role, other.role} == {Role.OOD, Role.POOL}:
             continue
         number = int(np.isin(first, second).sum())
