@@ -115,7 +115,8 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     """Groups as numbers, and their names: given, or collected from groups that are names."""
-    given, names = arrays.get("groups"), ()
+    given = arrays.get("groups")
+    names: tuple[str, ...] = ()
     if (of_classes := arrays.get("class_names")) is not None:
         names = tuple(str(name) for name in _texts("class_names", as_array(of_classes, "class_names")))
     if given is None or isinstance(given, Tensor):

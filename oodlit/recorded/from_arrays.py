@@ -49,4 +49,4 @@ def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, 
         return {role: given}
     if not given:
         raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")
-    return dict(given)  # type: ignore[arg-type]  # names with sets
+    return dict(given)

@@ -153,7 +153,8 @@ class _Folder:
             if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
                 raise DataError(f"{full}: expected a plain file, got a pipe, socket or device")
             size = status.st_size
-            yield File(path, size, partial(_read, partial(full.open, "rb"), path, size, self._folder))
+            opened: Callable[[], IO[bytes]] = partial(full.open, "rb")  # type: ignore[assignment]  # mypy ignores the mode
+            yield File(path, size, partial(_read, opened, path, size, self._folder))
 
 
 def _raise(error: OSError) -> None:

@@ -74,15 +74,19 @@ def share_within(
 
 def _intersections(boxes: np.ndarray, objects: np.ndarray, extent: float = 0.0) -> np.ndarray:
     inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2]) + extent
-    return np.maximum(inner, 0.0).prod(axis=1)
+    areas: np.ndarray = np.maximum(inner, 0.0).prod(axis=1)
+    return areas
 
 
 def _areas(boxes: np.ndarray, extent: float = 0.0) -> np.ndarray:
-    return (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1)
+    areas: np.ndarray = (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1)
+    return areas
 
 
 def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)
+    shares = np.zeros(len(whole))
+    np.divide(part, whole, out=shares, where=whole > 0)
+    return shares
 
 
 def best_overlaps(

@@ -83,7 +83,7 @@ def digests_of(images: Tensor) -> Tensor:
         rows = (rows.float() if rows.dtype.itemsize < 4 else rows) + 0.0  # -0 is 0
         rows = rows.contiguous().view(torch.int32 if rows.dtype.itemsize == 4 else torch.int64)
     weights = _weights(rows.shape[1], str(rows.device))
-    return torch.cat([_sums(part.long(), weights) for part in rows.split(64)])
+    return torch.cat([_sums(part.long(), weights) for part in torch.split(rows, 64)])
 
 
 def _sums(rows: Tensor, weights: Tensor) -> Tensor:
