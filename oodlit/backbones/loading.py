@@ -109,15 +109,15 @@ def frozen_mode(network: nn.Module) -> nn.Module:
 
 @contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Run a block with a network in eval mode, and restore its mode."""
-    was_training = network.training
-    if was_training:
+    """Run a block with a network in eval mode, and restore the mode of each of its modules."""
+    training = [module for module in network.modules() if module.training]
+    if training:
         network.eval()
     try:
         yield
     finally:
-        if was_training:
-            network.train()
+        for module in training:
+            module.training = True
 
 
 class Exported(nn.Module):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.facts import place_of
+from oodlit.backbones.loading import eval_mode
 from oodlit.base.fractions import ShareLike
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector, FitOrigin
@@ -139,7 +140,8 @@ class Gate:
 
     def _outputs(self, batch: Tensor, keys: list[str] | None) -> Outputs:
         images = batch.to(self.module.device)
-        with self._precision(images.device):
+        # The network belongs to the user, who may have called train() since.
+        with self._precision(images.device), eval_mode(self.module.network):
             return self.module.outputs({"image": images, "key": keys}, self._plan)
 
     def _verdict(self, score: float, of_class: tuple[int | None, float]) -> Verdict:

@@ -3,7 +3,7 @@
 import copy
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -79,7 +79,8 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
             f"Gate: expected a run in precision {', '.join(_AUTOCAST)}, got {precision!r}; evaluate in one of these"
         )
     dtype = _AUTOCAST[precision]
-    return lambda device: nullcontext() if dtype is None else torch.autocast(device.type, dtype)
+    # Without mixed precision, an autocast around the gate must not change its decisions.
+    return lambda device: torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
 def _module(

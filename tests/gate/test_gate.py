@@ -316,3 +316,51 @@ def test_images_that_are_no_numbers_are_refused_where_the_network_reads_other_pi
     with pytest.raises(InvalidArgumentError, match=r"^Gate: image 1 after the transform: .* got NaN or infinity"):
         gate(images)
     assert len(gate(images[[0, 2]])) == 2
+
+
+class Normalized(TinyNetwork):
+    """With running statistics, which a pass in training mode moves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features.insert(1, torch.nn.BatchNorm2d(8))
+
+    def frozen_part(self) -> torch.nn.Module:
+        return self.features[0]
+
+
+@pytest.fixture(scope="module")
+def normalized(root: Path, data: OODDataModule) -> Path:
+    run(OODModule(Normalized(), transform=data.transform), data, [MSP(), Mahalanobis()], root / "normalized")
+    return root / "normalized"
+
+
+@pytest.mark.parametrize("of_all", [True, False])
+def test_a_network_in_training_mode_decides_as_in_the_run(
+    normalized: Path, pictures: dict[str, Image.Image], of_all: bool
+) -> None:
+    """One image had four scores, and the gate moved the statistics of the user's network."""
+    network = Normalized()
+    images = list(pictures.values())
+    gate = Gate.load(normalized, detector="mahalanobis", model=network)
+    expected = [verdict.score for verdict in gate(images)]
+    gate.module.network.train()
+    if not of_all:
+        gate.module.network.frozen_part().eval()
+    modes = [module.training for module in gate.module.network.modules()]
+    state = {name: value.clone() for name, value in gate.module.network.state_dict().items()}
+    for _ in range(3):
+        assert [verdict.score for verdict in gate(images)] == expected
+    assert [module.training for module in gate.module.network.modules()] == modes
+    for name, value in gate.module.network.state_dict().items():
+        torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_an_autocast_around_the_gate_changes_nothing(
+    gate: Gate, pictures: dict[str, Image.Image], dtype: torch.dtype
+) -> None:
+    images = list(pictures.values())
+    expected = [verdict.score for verdict in gate(images)]
+    with torch.autocast("cpu", dtype):
+        assert [verdict.score for verdict in gate(images)] == expected
