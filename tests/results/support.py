@@ -20,14 +20,17 @@ SHIFT_OF = {"train": 2.2, "val": 2.0, "near": 0.3, "far": -0.5, "shifted": 1.4, 
 
 
 def run_scores(seed=0):
-    """The per-image table, in random order."""
+    """The per-image table, in random order; images have the labels of seed 0, whatever the seed."""
     generator = np.random.default_rng(seed)
+    known = run_scores(0).set_index("key")["label"] if seed else None
     blocks = []
     for info in DATASETS:
         n = SIZES[info.name]
         labelled = info.role in (Role.TRAIN, Role.ID, Role.SHIFT)
         grouped = info.class_names and info.role not in (Role.ID, Role.TRAIN)
         label = generator.integers(0, 3, n) if labelled else np.full(n, -1)
+        if known is not None:
+            label = known[[f"{info.name}/{i:04d}" for i in range(n)]].to_numpy()
         wrong = generator.random(n) < 0.15
         block = {
             "key": [f"{info.name}/{i:04d}" for i in range(n)],

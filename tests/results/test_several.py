@@ -261,3 +261,21 @@ def test_one_run_or_none_is_no_comparison(runs: dict[str, Results]) -> None:
         values_of_runs(runs, "nowhere")
     with pytest.raises(UnknownNameError, match="metric of 'near'"):
         values_of_runs(runs, "near", "aupr_s")
+
+
+@pytest.mark.parametrize("dataset", ["val"])
+def test_images_whose_labels_contradict_are_not_paired(dataset: str) -> None:
+    """A shuffled loader numbers the images in another order."""
+    scores = run_scores(1)
+    rows = scores.index[scores["dataset"] == dataset]
+    scores.loc[rows, "label"] = scores.loc[rows, "label"].to_numpy()[::-1]
+    columns = run_columns({"A": run(0), "B": of(scores)})
+    assert all(f"labels of {dataset} in B contradict A" in reason for _, _, reason in columns)
+
+
+def test_other_numbers_of_the_same_classes_are_no_contradiction() -> None:
+    scores = run_scores(1)
+    known = scores["label"] >= 0
+    for column in ("label", "prediction"):
+        scores.loc[known, column] = (scores.loc[known, column] + 1) % 3
+    assert not any(reason for *_, reason in run_columns({"A": run(0), "B": of(scores)}))
