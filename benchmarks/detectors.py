@@ -8,7 +8,7 @@ Part "costs": each detector of the registry alone, what it shares with others in
 activations with a timm network of random weights. Part "groups": the closed-form ones that came first against the newer
 ones that read features, in turns: in a group, what is shared is computed once, as in a run.
 
-pytorch-ood is no dependency of oodlit: `pip install pytorch-ood` where this runs; without it the yardsticks alone are
+oodlit does not depend on pytorch-ood: run `pip install pytorch-ood` first; without it the yardsticks alone are
 measured. A ratio is the time of pytorch-ood divided by ours. Fit times include the construction of the detector, where
 pytorch-ood does part of the work; ours hold for one detector alone, statistics included; in a run these are shared.
 Scores agree up to sign and monotone map where the rank correlation is 1.
@@ -240,7 +240,7 @@ NEWER = (
 
 
 def groups(data: Data, *, batch: int = 256, budget: float = 60.0) -> None:
-    """Time per image of `NEWER` against `CLOSED_FORM`, in turns, each on batches of its own."""
+    """Time per image of `NEWER` against `CLOSED_FORM`, in turns, each on separate batches."""
     kinds = {
         "closed form": CLOSED_FORM,
         "newer without WeiPer": [n for n in NEWER if n != "WeiPer"],

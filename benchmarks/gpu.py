@@ -3,8 +3,8 @@
     python benchmarks/gpu.py [--json gpu.json] [--parts closed,knn,fit,jpeg,options] [--batch 256]
     python benchmarks/gpu.py --tiny                   # a rehearsal on a CPU, in seconds; its numbers mean nothing
 
-Each part runs in a process of its own within its own time limit, and what is measured is written at once: a part that
-fails or hangs loses nothing of the others. The network is a ViT-B/16 with random weights in bf16; its time does not
+Each part runs in a separate process with a time limit, and its figures are written immediately: a part that fails or
+hangs loses nothing of the others. The network is a ViT-B/16 with random weights in bf16; its time does not
 depend on the weights. Needs oodlit, torch and timm; neither network access nor data.
 
     closed    the bare network, and with all closed-form detectors on top (goal: at most 5 %)
@@ -118,7 +118,7 @@ NEEDED = {"logits", "features", "head", "labels"}
 
 
 def training(sizes: Sizes, head: Any, *, rows: int, batch: int = 8192) -> Iterator[Any]:
-    """Outputs of training images around class means, on the device, never all at once."""
+    """Outputs of training images around class means, on the device, in batches."""
     from oodlit.outputs import Outputs
 
     device = head.weight.device

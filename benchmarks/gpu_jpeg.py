@@ -32,7 +32,7 @@ def jpeg_streams(root: Path, images: int) -> list[Stream]:
 
 
 def run_from(streams: list[Stream], module: Any, **loading: Any) -> dict[str, Any]:
-    """A run: images a second, where the time went, and what it says of the JPEGs that the device decoded.
+    """Measure a run: images per second, where the time went, and how the JPEGs of the device deviate.
 
     Args:
         streams: What is read.

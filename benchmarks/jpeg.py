@@ -41,7 +41,7 @@ def make_data(module: OODModule, **options: Any) -> OODDataModule:
 
 
 def run(module: OODModule, accelerator: str, precision: str, **options: Any) -> Results:
-    """Detectors that need neither training images nor further passes."""
+    """Detectors that require neither training images nor extra forward passes."""
     detection = OODDetection([MSP(), MaxLogit(), Energy(), Entropy(), GEN()])
     trainer = pl.Trainer(
         accelerator=accelerator,
@@ -72,7 +72,7 @@ def stand_in() -> Callable[..., list[torch.Tensor]] | None:
 
 
 def compared(results: Results, exact: Results) -> dict[str, Any]:
-    """What the run says of itself, and how far its scores and rates are from those of the exact one."""
+    """The deviations that the run recorded, and those of its scores and rates from the exact run."""
     table, like = (r.table[r.table["metric"] == "fpr95"] for r in (results, exact))
     rates = table.merge(like, on=["detector", "dataset", "ood_class"], suffixes=("", "_exact")).dropna()
     means = rates.groupby("detector")[["value", "value_exact"]].mean()

@@ -4,7 +4,7 @@
     python benchmarks/scale.py --images 128000 --parts time processes
     python benchmarks/scale.py --parts bank --queries 256           # takes the bank's 4 GB
 
-Part "memory": `oodlit.detectors.fit` of the detectors of NINCO but KNN, in a process of its own: the peak of the
+Part "memory": `oodlit.detectors.fit` of the detectors of NINCO but KNN, in a separate process: the peak of the
 resident memory above that of the process with everything imported and the generator ready, at every tenth of the stream
 and after the fit, beside what the library announces.
 Part "time": CPU time of logits and fit against the bare products X W' in float32 and X'X in float64, on the same
@@ -223,7 +223,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _apart(function: Callable[..., T], *arguments: object) -> T:
-    """What a function gives in a process of its own: nothing that was done before is in its memory."""
+    """What a function returns in a new process, whose memory contains nothing else."""
     with _pool(1) as pool:
         return pool.submit(_started, function, *arguments).result()
 

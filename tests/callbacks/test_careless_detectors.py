@@ -73,7 +73,7 @@ def expected():
 
 
 @pytest.mark.parametrize("write", [*COUNTED, *HIDDEN])
-def test_l4_a_detector_that_writes_to_a_batch_reaches_no_other(write, expected):
+def test_a_detector_that_writes_to_a_batch_reaches_no_other(write, expected):
     results = run({"writes": Writes(write), **others()}).results
     if write in COUNTED:
         reason = results.run.not_applicable["writes"]
@@ -82,13 +82,13 @@ def test_l4_a_detector_that_writes_to_a_batch_reaches_no_other(write, expected):
     pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)
 
 
-def test_l4_one_inside_a_detector_of_oodlit_reaches_no_other(expected):
+def test_one_inside_a_detector_of_oodlit_reaches_no_other(expected):
     results = run({"ash": ASH(then=WritesToLogits()), "first": Writes(), **others()}).results
     assert set(results.run.not_applicable) == {"first"}
     pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)
 
 
-def test_l4_without_training_images_and_in_strict_runs():
+def test_without_training_images_and_in_strict_runs():
     without = make_streams(with_train=False)
     results = run({"w": Writes(), "energy": Energy(), "msp": MSP()}, streams=without).results
     assert results.detectors == ("energy", "msp")
@@ -128,7 +128,7 @@ class Greedy(Detector):
 @pytest.mark.parametrize("counted", [True, False])
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("write", AT_FIT)
-def test_l4_a_fit_that_writes_to_what_is_shared_reaches_no_other(write, first, counted, expected):
+def test_a_fit_that_writes_to_what_is_shared_reaches_no_other(write, first, counted, expected):
     """Others that were fitted before hold views of what is shared, and so does the network of its head."""
     greedy = {"greedy": Greedy(write, counted)}
     results = run(greedy | others() if first else others() | greedy).results

@@ -364,7 +364,7 @@ def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_p
     words += ["--cache", str(tmp_path / "cache")]
     for more in (["--strict"], ["--detectors", "[ODIN]"]):
         assert main([*words, *more]) == 1
-        assert "--cache: odin require images or the network" in " ".join(capsys.readouterr().err.split())
+        assert "neither images nor the network, which odin read" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "cache").exists()
 
 

@@ -107,8 +107,8 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
     beyond = [name for name, d in chosen.items() if d.required_needs & {"images", "hidden", "model"}]
     if beyond and (strict or len(beyond) == len(chosen)):
         raise RequirementError(
-            f"--cache: {', '.join(beyond)} require images or the network, which a cache does not contain; leave them"
-            " out, or run them without --cache"
+            f"--cache: expected detectors that a cache can serve, but it contains neither images nor the network, which"
+            f" {', '.join(beyond)} read; remove them, or omit --cache"
         )
 
 

@@ -13,8 +13,8 @@ from oodlit.errors import UnknownNameError
 from oodlit.results.published.protocol import Protocol
 
 Stated: TypeAlias = Mapping[str, object] | str
-"""Settings of a detector as a table states them, as arguments of its class. A tuple has equivalent values, the printed
-one first. Text = why they are unknown."""
+"""Settings of a detector in a published table, as arguments of its class, or the reason why they are unknown.
+A tuple lists equivalent values, the printed one first."""
 
 
 class PublishedFigure(NamedTuple):
