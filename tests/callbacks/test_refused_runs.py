@@ -100,7 +100,7 @@ def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batc
 
 def test_plain_loaders_are_refused_with_the_way_out():
     loader = torch.utils.data.DataLoader(torch.rand(4, 3, 8, 8))
-    with pytest.raises(InvalidArgumentError, match="needs the roles of the data"):
+    with pytest.raises(InvalidArgumentError, match="expected the roles of the data"):
         make_trainer(OODDetection([MSP()])).predict(make_module(), loader)
 
 
