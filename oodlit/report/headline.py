@@ -93,17 +93,21 @@ def headline_columns(results: Results) -> list[Column]:
     for column in wanted:
         places = ((name, column.dataset, column.metric) for name in results.detectors)
         column.cells = [_headline_cell(column, rows.get(place)) for place in places]
-        values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
-        if len(values) > 1 and column.better:
-            best = min(values) if column.lower_is_better else max(values)
-            for cell in column.cells:
-                cell.best = cell.sort == best
+        _mark_best(column)
     kept = [column for column in wanted if any(cell.title for cell in column.cells)]
     for before, column in zip([None, *kept], kept, strict=False):
         column.first = before is None or before.dataset != column.dataset
         for cell in column.cells:
             cell.first = column.first
     return kept
+
+
+def _mark_best(column: Column) -> None:
+    values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
+    if len(values) > 1 and column.better:
+        best = min(values) if column.lower_is_better else max(values)
+        for cell in column.cells:
+            cell.best = cell.sort == best
 
 
 def _headline_cell(column: Column, row: Any) -> Cell:
