@@ -215,7 +215,7 @@ def test_folders_that_cannot_be_flushed_lose_nothing(
 def test_a_file_system_without_locks_is_warned_about(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """NFS without a lock service: the work goes on."""
+    """NFS without a lock service: the caller continues without a lock."""
     done = False
     monkeypatch.setattr(atomic, "FileLock", Refusing.with_error(number))
     with pytest.warns(UserWarning, match="has no locks"), lock(tmp_path / ".lock", wait=False):

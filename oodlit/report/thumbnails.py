@@ -12,6 +12,7 @@ from PIL import Image
 
 from oodlit.base.atomic import write_bytes
 from oodlit.base.inside import file_inside
+from oodlit.base.json_files import read_json
 from oodlit.errors import DataError
 from oodlit.results import Results
 from oodlit.results.views.pools import hardest_classes
@@ -79,7 +80,7 @@ def hash_of(key: str) -> str:
 
 def clear_thumbnails(folder: Path) -> None:
     """Remove the thumbnails of an earlier run from `folder`."""
-    target = folder / "thumbnails"
+    target = file_inside(folder, "thumbnails")
     index = target / "index.json"
     if not index.is_file():
         return
@@ -131,10 +132,8 @@ def data_url(data: bytes, kind: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     """File by key, of an index."""
-    try:
-        return {str(key): str(name) for key, name in json.loads(path.read_bytes()).items()}
-    except (ValueError, AttributeError) as error:
-        raise DataError(f"{path}: not readable ({error}); delete the folder to skip pictures") from error
+    index: dict[str, str] = read_json(path, dict[str, str], hint="; delete the folder to skip pictures")
+    return index
 
 
 def _encode(image: Image.Image, side: int) -> tuple[bytes, str]:

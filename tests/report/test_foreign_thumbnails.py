@@ -1,4 +1,4 @@
-"""Thumbnails from elsewhere: a page embeds small PNG and JPEG files of its own folder, and nothing else."""
+"""Thumbnails from elsewhere: a page embeds only small PNG and JPEG files in its folder."""
 
 import json
 from pathlib import Path
@@ -61,8 +61,12 @@ def test_links_out_of_the_folder_are_refused(folder: Path, tmp_path: Path) -> No
 def test_a_linked_folder_is_refused(folder: Path, tmp_path: Path) -> None:
     (folder / "thumbnails").rename(tmp_path / "moved")
     (folder / "thumbnails").symlink_to(tmp_path / "moved", target_is_directory=True)
+    before = sorted((tmp_path / "moved").iterdir())
     with pytest.raises(DataError, match="outside the folder"):
         load_thumbnails(folder, ["far/a"])
+    with pytest.raises(DataError, match="outside the folder"):
+        clear_thumbnails(folder)
+    assert sorted((tmp_path / "moved").iterdir()) == before
 
 
 @pytest.mark.parametrize("name", ["../secret.png", "/etc/hostname", "sub/x.png"])
