@@ -37,6 +37,6 @@ def oodlit_results(pytestconfig: pytest.Config) -> Any:
 @pytest.fixture
 def oodlit_evaluate(tmp_path: Any) -> Any:
     """A function that runs a model within a test: `oodlit_evaluate(model, data, detectors)` gives `Results`."""
-    from oodlit.testing.pytest_run import evaluator  # noqa: PLC0415
+    from oodlit.callbacks.within_tests import evaluator  # noqa: PLC0415
 
     return evaluator(tmp_path)

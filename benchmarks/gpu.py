@@ -230,8 +230,8 @@ def part_knn(sizes: Sizes) -> dict[str, Any]:
 
 def part_fit(sizes: Sizes) -> dict[str, Any]:
     """Statistics and fits of the closed-form detectors from features that lie on the device."""
+    from oodlit.runs.time_record import time_record
     from oodlit.scoring.clock import Clock
-    from oodlit.scoring.time_record import time_record
 
     head, clock = make_module(sizes).head, Clock(device_of())
     with torch.inference_mode():

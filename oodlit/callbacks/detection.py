@@ -9,6 +9,7 @@ from oodlit.base.checks import check_choice, check_int
 from oodlit.callbacks.with_detectors import WithDetectors
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics.feature_bank import Copies
+from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results, Settings
 from oodlit.runs.choice import Probe, probe
 from oodlit.runs.images.recorder import ImageOptions, ImageRecorder
@@ -103,5 +104,13 @@ class OODDetection(WithDetectors):
     def record_run(self, start: Start) -> ImageRecorder:
         """Make the recorder of images."""
         figures = self.log_figures
-        options = ImageOptions(self.evaluation, self.train_thresholds, self.num_thumbnails, figures, self.bank)
+        options = ImageOptions(self.evaluation, self.train_thresholds, figures, self.bank)
         return ImageRecorder(start, options)
+
+    def draw(self, results: Results, datamodule: Any, folder: Path) -> None:
+        """Draw thumbnails and the page."""
+        if self.num_thumbnails > 0:
+            save_thumbnails(results, folder, datamodule.read_images, per_detector=self.num_thumbnails)
+        assert self.output_dir is not None
+        name = self.output_dir.name
+        write_report({name: results}, folder / "report.html", folders={name: folder})

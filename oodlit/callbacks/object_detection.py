@@ -12,6 +12,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
+from oodlit.report import save_pictures, write_object_report
 from oodlit.runs.boxes.recorder import BOXES, BoxRecorder, BoxSettings, probe_boxes
 from oodlit.runs.choice import Probe
 from oodlit.runs.record import Record
@@ -91,3 +92,8 @@ class ObjectDetection(WithDetectors):
     def record_run(self, start: Start) -> BoxRecorder:
         """Make the recorder of boxes."""
         return BoxRecorder(start, BoxSettings(self.settings, self.t_star_rule, self.fit_on))
+
+    def draw(self, results: ObjectResults, datamodule: Any, folder: Path) -> None:
+        """Draw pictures of boxes and the page."""
+        save_pictures(results, folder, datamodule.read_images)
+        write_object_report(results, folder / "report.html", folder=folder)

@@ -66,6 +66,10 @@ class WithDetectors(RunCallback):
     def record_run(self, start: Start) -> ScoredRun:
         """Make the recorder."""
 
+    @abstractmethod
+    def draw(self, results: Any, datamodule: Any, folder: Path) -> None:
+        """Draw pictures and the page into a folder."""
+
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> ScoredRun:
         """Check everything that can be wrong before the first batch, and decide which detectors run."""
         clock, owner = Clock(trainer.strategy.root_device), type(self).__name__
@@ -82,7 +86,7 @@ class WithDetectors(RunCallback):
         probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
         choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)
         return self.record_run(
-            Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output)
+            Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output, self.draw)
         )
 
     def ended(self, recorder: Any) -> None:

@@ -56,10 +56,6 @@ class RowKind(Recorder):
         """Write the results to a folder."""
 
     @abstractmethod
-    def draw(self, folder: Path) -> None:
-        """Draw thumbnails and the page into a folder."""
-
-    @abstractmethod
     def run_log(self) -> RunLog:
         """What loggers get."""
 

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,11 +34,11 @@ from oodlit.runs.resumed import Resumed, resume
 from oodlit.runs.row_kind import RowKind
 from oodlit.runs.run_checks import check_train_size, warn_of_skipped
 from oodlit.runs.start import Start
+from oodlit.runs.time_record import ms_per_image, time_record
 from oodlit.runs.verification import Match, Verification, every_row
 from oodlit.scoring.costs import Costs
 from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import ms_per_image, time_record
 
 R = TypeVar("R", bound=RunRecord)
 
@@ -300,7 +301,8 @@ class ScoredRun(RowKind):
         not_drawn: Exception | None = None
         if self.output is not None:
             fitted = {name: self.detectors[name] for name in self.results.detectors}
-            not_drawn = self.output.finish(self.write, self.draw, fitted, self.start.earlier.origin)
+            draw = partial(self.start.draw, self.results, self.datamodule)
+            not_drawn = self.output.finish(self.write, draw, fitted, self.start.earlier.origin)
         try:
             if self.trainer.loggers:
                 log_to_all(self.trainer.loggers, self.run_log(), self.start.owner)

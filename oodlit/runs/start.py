@@ -1,5 +1,6 @@
 """What is known of a run before its first batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -44,6 +45,7 @@ class Start:
         clock: Measures where the time goes.
         options: Arguments of the callback.
         output: The output folder; None = results stay in memory.
+        draw: Draws pictures and the page into a folder, from the results and the data module.
     """
 
     owner: str
@@ -55,6 +57,7 @@ class Start:
     clock: Clock
     options: Options
     output: OutputFolder | None
+    draw: Callable[[Any, Any, Path], None]
 
     def more_record(self) -> dict[str, Any]:
         """Entries of the record that the caller adds."""

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oodlit.base.checks import check_usual, deferred_checks
 from oodlit.detectors import MSP, SCALE, Detector, LaRD, Mahalanobis, detectors, fit
 from oodlit.outputs import Outputs
+from oodlit.runs.time_record import ms_per_image
 from oodlit.scoring.scoring import MOST_UNUSUAL, Scoring
-from oodlit.scoring.time_record import ms_per_image
 from oodlit.testing.problems import separated_problem
 
 SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}

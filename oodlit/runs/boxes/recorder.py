@@ -24,7 +24,6 @@ from oodlit.objects.module import ObjectModule
 from oodlit.objects.results.record import BoxFit, BoxRunRecord
 from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
-from oodlit.report import save_pictures, write_object_report
 from oodlit.results import DatasetInfo, Finding
 from oodlit.results.names import metric_names
 from oodlit.roles import Role
@@ -252,11 +251,6 @@ class BoxRecorder(ScoredRun):
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""
         return Path(self.results.save(folder, **options))
-
-    def draw(self, folder: Path) -> None:
-        """Draw pictures of boxes and the page."""
-        save_pictures(self.results, folder, self.datamodule.read_images)
-        write_object_report(self.results, folder / "report.html", folder=folder)
 
     def run_log(self) -> RunLog:
         """Values and settings."""

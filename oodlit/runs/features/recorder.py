@@ -20,10 +20,10 @@ from oodlit.runs.features.recording import Recording
 from oodlit.runs.images.rows import check_labels
 from oodlit.runs.recorder import Recorder
 from oodlit.runs.run_checks import check_images
+from oodlit.runs.time_record import time_record
 from oodlit.runs.verification import Verification
 from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import OTHER
-from oodlit.scoring.time_record import time_record
 
 
 class FeatureRecorder(Recorder):

@@ -19,7 +19,6 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import DataError
 from oodlit.outputs import Outputs
-from oodlit.report import save_thumbnails, write_report
 from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
 from oodlit.results.run_record import ImageRunRecord
@@ -46,14 +45,12 @@ class ImageOptions(NamedTuple):
     Args:
         evaluation: Settings of the metrics.
         train_thresholds: Whether training images are read even if no detector is fitted.
-        num_thumbnails: Accepted OOD images kept per detector.
         log_figures: Figures that loggers get.
         bank: Where copies of the bank of training images are kept.
     """
 
     evaluation: Settings
     train_thresholds: bool
-    num_thumbnails: int
     log_figures: bool | Sequence[str]
     bank: Copies
 
@@ -230,15 +227,6 @@ class ImageRecorder(ScoredRun):
         """Write the results to a folder."""
         made = self.results
         return storage.write(folder, table=made.table, scores=made.scores, run=made.run, parts=made.parts, **options)
-
-    def draw(self, folder: Path) -> None:
-        """Draw thumbnails and the page."""
-        if self.images.num_thumbnails > 0:
-            read = self.datamodule.read_images
-            save_thumbnails(self.results, folder, read, per_detector=self.images.num_thumbnails)
-        assert self.output is not None
-        name = self.output.path.name
-        write_report({name: self.results}, folder / "report.html", folders={name: folder})
 
     def run_log(self) -> RunLog:
         """Values, settings, summary and figures."""
