@@ -132,8 +132,8 @@ def data_url(data: bytes, kind: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     """File by key, of an index."""
-    index: dict[str, str] = read_json(path, dict[str, str], hint="; delete the folder to skip pictures")
-    return index
+    index = read_json(path, dict, hint="; delete the folder to skip pictures")
+    return {str(key): str(name) for key, name in index.items()}
 
 
 def _encode(image: Image.Image, side: int) -> tuple[bytes, str]:
