@@ -83,7 +83,9 @@ def evaluate(
     splits = split_files(annotations, "--annotations")
     boxes = split_files(predictions, "--predictions", like=splits)
     if detectors is None and not scores:
-        raise UsageError("missing required option: --detectors (of logits and features) or --scores (columns)")
+        raise UsageError(
+            "missing required option: --detectors (scores the boxes) or --scores (names columns with scores)"
+        )
     from oodlit.cli.console import status
     from oodlit.cli.running.outcome import check_folder
     from oodlit.objects import BoxFiles, evaluate_files, read_head

@@ -106,7 +106,8 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate has its threshold ({record.threshold}); to choose another, load the run's folder"
+            f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another, load the folder of"
+            " the run"
         )
     fitted, _ = load(folder / FITTED)
     return folder / WEIGHTS, fitted[_chosen(detector, (record.detector,), folder)], record

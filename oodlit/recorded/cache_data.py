@@ -102,7 +102,7 @@ class RecordedCache:
                 _check_skipped(folder, entry, data.on_error)
         elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
             raise InvalidArgumentError(
-                f"{folder}: stream {pools[0]!r} is a pool, which only the data can split; pass data=..."
+                f"{folder}: stream {pools[0]!r} is a pool; pass data=..., which has the split of its images"
             )
         rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
         streams = (

@@ -162,7 +162,7 @@ def test_a_saved_gate_needs_no_other_file(
     ]
     with pytest.raises(InvalidArgumentError, match="the folder is not empty"):
         gate.save(tmp_path / "named")
-    with pytest.raises(InvalidArgumentError, match="a saved gate has its threshold"):
+    with pytest.raises(InvalidArgumentError, match="a saved gate keeps its threshold"):
         Gate.load(tmp_path / "named", tpr=0.9)
     with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
         Gate.load(tmp_path / "named", detector="mahalanobi")

@@ -140,7 +140,7 @@ def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
     assert of_runs.to_dict() == {"A": 2.0, "B": 1.0}
     assert of_detectors["msp"] == 1.0
     assert np.isnan(of_detectors["knn"])
-    with pytest.raises(InvalidArgumentError, match="has no better direction"):
+    with pytest.raises(InvalidArgumentError, match="neither high nor low values of"):
         mean_ranks(values, "accepted95")
 
 

@@ -139,7 +139,9 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     """
     better = better_of(metric)
     if not better:
-        raise InvalidArgumentError(f"mean_ranks: {metric!r} has no better direction, so it has no ranks")
+        raise InvalidArgumentError(
+            f"mean_ranks: neither high nor low values of {metric!r} are better, so it has no ranks"
+        )
     return mean_ranks_of(values, ascending=better == "lower")
 
 
