@@ -7,6 +7,7 @@ if a download is required, answers this immediately. Local files are used withou
 from collections.abc import Sequence
 
 from oodlit.base.retry import retried
+from oodlit.base.secrets import mask_address, mask_text
 from oodlit.errors import InvalidArgumentError
 
 ATTEMPTS = 2
@@ -41,6 +42,6 @@ def check_hub(repository: str, files: Sequence[str], *, what: str, way_out: str)
         retried(lambda: get_session().head(url, timeout=timeout_s), attempts=ATTEMPTS, backoff_s=PAUSE_S)
     except Exception as error:  # error types depend on the hub's HTTP client, which changes
         raise InvalidArgumentError(
-            f"{what}: the weights {name!r} are not on this machine, and {url} cannot be reached"
-            f" ({type(error).__name__}: {error}); connect to the network, or {way_out}"
+            f"{what}: the weights {name!r} are not on this machine, and {mask_address(url)} cannot be reached"
+            f" ({type(error).__name__}: {mask_text(str(error))}); connect to the network, or {way_out}"
         ) from error

@@ -16,6 +16,7 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.lazy import search_current_folder
+from oodlit.base.secrets import mask
 from oodlit.base.yaml_files import load_yaml
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
 from oodlit.configuration.lookup import PACKAGES
@@ -51,7 +52,7 @@ def arguments_of(function: Function, words: Sequence[str]) -> dict[str, Any] | N
     if not is_configured:
         return planned
     values = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}
-    resolved = yaml.safe_dump(spell_out(values), sort_keys=False)
+    resolved = yaml.safe_dump(mask(spell_out(values)), sort_keys=False)
     if is_printing:
         print(resolved, end="")  # noqa: T201 - the output of --print_config
         return None

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from oodlit._version import __version__
+from oodlit.base.secrets import mask_text
 from oodlit.base.termination import TERMINATED, TerminatedError, ended_by_sigterm
 from oodlit.cli.command import arguments_of
 from oodlit.cli.help import print_help
@@ -122,7 +123,7 @@ def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[No
     before = warnings.formatwarning
 
     def one_line(message: Warning | str, *_: object, **__: object) -> str:
-        return f"{_prog(words)}: warning: {' '.join(str(message).split())}\n"
+        return f"{_prog(words)}: warning: {mask_text(' '.join(str(message).split()))}\n"
 
     if not debug:
         warnings.formatwarning = one_line
@@ -135,14 +136,14 @@ def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[No
 def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
     """Print an error in one line on standard error; with `--debug` after its traceback."""
     if debug:
-        traceback.print_exception(error)
+        sys.stderr.write(mask_text("".join(traceback.format_exception(error))))
     text = " ".join(str(error).split()) or type(error).__name__
     advice = ["free some space and run the command again"] if isinstance(error, OSError) and error.errno in FULL else []
     text = " - ".join([text, *getattr(error, "__notes__", []), *advice])
     expected = isinstance(error, (OodlitError, OSError))
     hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
     hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint
-    sys.stderr.write(f"{_prog(words)}: error: {text}{hint}\n")
+    sys.stderr.write(f"{_prog(words)}: error: {mask_text(text)}{hint}\n")
 
 
 def _prog(words: tuple[str, ...]) -> str:

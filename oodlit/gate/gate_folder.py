@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
@@ -129,7 +130,8 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         raise InvalidArgumentError(
             f"the weights of {record.backbone.name} cannot be saved: expected tensors, got {odd[0]!r}"
         )
-    entries: dict[str, Any] = msgspec.to_builtins(record)
+    backbone = structs.replace(record.backbone, config=record.backbone.config_of_network)
+    entries: dict[str, Any] = msgspec.to_builtins(structs.replace(record, backbone=backbone))
     entries["threshold"] |= {name: repr(getattr(record.threshold, name)) for name in _ENDS}
     entries |= {"format": FORMAT, "oodlit": __version__}
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
 """The record of a gate: `gate.json`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+import yaml  # type: ignore[import-untyped]
 from msgspec import structs
 
 from oodlit._version import __version__
@@ -24,7 +26,8 @@ class GateBackbone(msgspec.Struct, frozen=True):
         transform_recipe: How to rebuild the transform; None if this is unknown.
         arguments: Arguments of `OODModule`.
         input_shape: Shape of an image after the transform.
-        config: The configuration of the command line, in YAML; None for a run from Python.
+        config: The configuration of the command line, in YAML; None for a run from Python. A saved gate has its entries
+            `seed`, `backbone` and `data.init_args.transform` only.
         one_shape: Whether all images of the run had the same shape after the transform.
     """
 
@@ -43,6 +46,22 @@ class GateBackbone(msgspec.Struct, frozen=True):
     def configuration(self) -> dict[str, Any]:
         """The configuration of the command line; empty for a run from Python."""
         return dict(load_yaml(self.config)) if self.config else {}
+
+    @property
+    def config_of_network(self) -> str | None:
+        """The part of the configuration that a gate reads: seed, network and transform, without data and loggers."""
+        known = self.configuration
+        kept = {name: known[name] for name in ("seed", "backbone") if name in known}
+        transform = recorded_transform(known)
+        kept |= {} if transform is None else {"data": {"init_args": {"transform": transform}}}
+        return str(yaml.safe_dump(kept, sort_keys=False)) if kept else None
+
+
+def recorded_transform(configuration: Mapping[str, Any]) -> Any:
+    """The transform of the data in a configuration; None if there is none."""
+    data = configuration.get("data")
+    arguments = data.get("init_args") if isinstance(data, Mapping) else None
+    return arguments.get("transform") if isinstance(arguments, Mapping) else None
 
 
 class GateRecord(msgspec.Struct, frozen=True):

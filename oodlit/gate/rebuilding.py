@@ -15,10 +15,11 @@ from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.identity import pattern
 from oodlit.backbones.recipe import made_from
 from oodlit.base.lazy import search_current_folder
+from oodlit.base.secrets import MASK
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin
 from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.gate.gate_record import GateBackbone
+from oodlit.gate.gate_record import GateBackbone, recorded_transform
 from oodlit.module import OODModule
 
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -118,6 +119,10 @@ def _of_configuration(record: GateBackbone, source: Path) -> tuple[nn.Module, Ca
         raise InvalidArgumentError(
             f"{source}: the network was built in code, so the record cannot describe it; {_PASS}"
         )
+    if MASK in str(described):
+        raise InvalidArgumentError(
+            f"{source}: the record masks a secret ({MASK}) among the arguments of the network; {_PASS}"
+        )
     search_current_folder()
     try:
         with _seeded(record):
@@ -132,7 +137,7 @@ def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
     if record.transform_recipe is not None:
         made: Callable[..., Any] = made_from(record.transform_recipe)
         return made
-    described = (record.configuration.get("data", {}).get("init_args") or {}).get("transform")
+    described = recorded_transform(record.configuration)
     if described is None:
         return None
     search_current_folder()

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oodlit.base.json_files import to_json
+from oodlit.base.secrets import mask_text
 from oodlit.report.headline import share_text
 from oodlit.results.any_results import AnyResults
 
@@ -98,7 +99,8 @@ def _remarks(results: AnyResults) -> list[dict[str, Any]]:
 
 def _at_most(lines: Sequence[str], limit: int) -> list[str]:
     more = len(lines) - limit
-    return [*lines[:limit], f"and {more} more, see run.json"] if more > 0 else list(lines)
+    lines = [mask_text(line) for line in lines[:limit]]
+    return [*lines, f"and {more} more, see run.json"] if more > 0 else lines
 
 
 def _about(results: AnyResults) -> list[tuple[str, str]]:

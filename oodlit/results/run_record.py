@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from oodlit.base.json_files import as_type, to_plain
+from oodlit.base.secrets import mask, mask_text, mask_words, mask_yaml
 from oodlit.errors import DataError
 from oodlit.metrics.settings import Settings
 from oodlit.results.finding import Finding
@@ -128,7 +129,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             >>> record.detectors, record.extra
             (['msp'], {'mine': 3})
         """
-        plain = to_plain(entries)
+        plain = _masked(to_plain(entries), cls)
         if not isinstance(plain.get("format", 0), int) or plain.get("format", 0) > FORMAT:
             raise DataError(
                 f"{where}: expected format {FORMAT}, got {plain['format']!r}; a newer version of oodlit wrote it"
@@ -146,13 +147,13 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             entries["thresholds"] = as_numbers(entries["thresholds"])
 
     def entries(self) -> dict[str, Any]:
-        """The entries of `run.json`: the fields, and the caller's own entries beside them."""
+        """The entries of `run.json`: the fields, and the caller's own entries beside them; secrets are masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=to_plain)
         more: dict[str, Any] = plain.pop("extra", {})
         if not plain.get("acceleration", True):
             del plain["acceleration"]
         plain["datasets"] = [info.to_json() for info in self.datasets]
-        return plain | more
+        return _masked(plain | more, type(self))
 
     def with_entries(self: R, more: Mapping[str, Any]) -> R:
         """The record with further entries; where both have a mapping or a list, its parts are joined.
@@ -185,6 +186,29 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
     pools: dict[str, PoolRecord] = {}
     pooled: list[str] = []
     ms_per_image: dict[str, float] = {}
+
+
+_SETTINGS = ("backbone", "cache", "detector_settings")
+"""Entries with values under names that a user chooses, such as arguments."""
+
+
+def _masked(entries: dict[str, Any], kind: type[RunRecord]) -> dict[str, Any]:
+    """Mask secrets in the entries of a record, except in the links to papers."""
+    special = {"argv": mask_words, "config": mask_yaml, "references": lambda papers: papers}
+    own = set(kind.__struct_fields__) - {*_SETTINGS, "extra"}
+    return {
+        name: (special[name] if name in special and value else _mask_texts if name in own else mask)(value)
+        for name, value in entries.items()
+    }
+
+
+def _mask_texts(value: Any) -> Any:
+    """Mask texts, whatever the names beside them: a detector or an image may be called "token"."""
+    if isinstance(value, Mapping):
+        return {name: _mask_texts(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_mask_texts(inner) for inner in value]
+    return mask_text(value) if isinstance(value, str) else value
 
 
 def as_numbers(value: Any) -> Any:

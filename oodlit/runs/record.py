@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -68,7 +69,7 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
     detectors = choice.detectors
     return kind(
         versions={"oodlit": __version__, "python": platform.python_version(), **_versions()},
-        argv=list(sys.argv),
+        argv=[Path(sys.argv[0]).name, *sys.argv[1:]],  # the folder of the program tells about the machine alone
         backbone=_backbone(choice),
         detector_settings={n: DetectorConfig(**detector_to_config(detector)) for n, detector in detectors.items()},
         # Both beside the settings, so that a page of these results needs no import of a custom detector.

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from braceexpand import braceexpand
 
+from oodlit.base.secrets import mask_address
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.shards.manifest import (
     INFO_NAMES,
@@ -49,7 +50,8 @@ def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardI
     text = str(shards)
     if is_url(text) and text.endswith("/"):
         manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
-        return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
+        shown = mask_address(text)
+        return text, select_split(parse_info(manifest.read_bytes(), shown + INFO_NAMES[0]), split, shown)
     if is_url(text) or not Path(text).is_dir():
         paths = _expand(text)
         info = _from_paths(paths, split, cache)
@@ -108,7 +110,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
         record = known.get(folder, {}).get(name, ShardRecord(name, -1))
         records.append(replace(record, file=path))
     if twice := repeated(paths):
-        raise DataError(f"shard {twice[0]} is listed twice")
+        raise DataError(f"shard {mask_address(twice[0])} is listed twice")
     if not records:
         raise DataError("no shards given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
@@ -124,7 +126,7 @@ def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
     """Manifest in the folder of remote shards; empty if there is none."""
     url = f"{folder}/{INFO_NAMES[0]}"
     try:
-        return parse_info(cache.fetch(url, fresh=True).read_bytes(), url)
+        return parse_info(cache.fetch(url, fresh=True).read_bytes(), mask_address(url))
     except DataError as error:
         if isinstance(error.__cause__, FileNotFoundError | PermissionError):
             return {}

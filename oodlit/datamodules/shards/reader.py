@@ -12,11 +12,12 @@ from typing import BinaryIO, Literal
 import numpy as np
 
 from oodlit.base.retry import retried
+from oodlit.base.secrets import mask_address, mask_text
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
-from oodlit.datamodules.shards.remote import Cache, is_url
+from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.datamodules.stream import Sample, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
@@ -65,8 +66,8 @@ class ShardSource:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
             raise DataError(
-                f"{self.folder or 'shards'}: no samples in {len(self.info.shards)} shards; samples must have an image"
-                f" field such as .jpg or .png"
+                f"{mask_address(self.folder) or 'shards'}: no samples in {len(self.info.shards)} shards; samples must"
+                f" have an image field such as .jpg or .png"
             )
         self._ends = list(accumulate(record.samples for record in self.info.shards))
 
@@ -113,7 +114,7 @@ class ShardSource:
             if self.damaged == "raise":
                 raise
             for lost in positions[done:]:
-                yield Sample(f"{record.file.rpartition('/')[2]}#{lost}", b"", error=str(error))
+                yield Sample(f"{_file_name(record.file)}#{lost}", b"", error=str(error))
 
     def _piece(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples of one shard; after a read error, reading is retried at the same position."""
@@ -161,10 +162,11 @@ class ShardSource:
             )
 
     def _name(self, record: ShardRecord) -> str:
-        return join(self.folder, record.file)
+        """The shard in messages."""
+        return mask_address(join(self.folder, record.file))
 
     def _open(self, record: ShardRecord) -> BinaryIO:
-        path = self._name(record)
+        path = join(self.folder, record.file)
         try:
             if is_url(path):
                 return self.cache.fetch(path, size=record.size, sha256=record.sha256).open("rb")
@@ -223,9 +225,14 @@ def shard_stream(
     name, role = name or source.info.name, role or source.info.role
     if not name or role is None:
         raise InvalidArgumentError(
-            f"{shards}: missing {'role' if name else 'name'}; pass it, because the manifest does not have it"
+            f"{mask_text(str(shards))}: missing {'role' if name else 'name'}; pass it, because the manifest does not"
+            " have it"
         )
     return Stream(name, role, source, tuple(source.info.class_names if class_names is None else class_names))
+
+
+def _file_name(path: str) -> str:
+    return split_url(path)[1] if is_url(path) else path.rpartition("/")[2]
 
 
 def _ignore(_: str) -> None:

@@ -10,7 +10,7 @@ import os
 import re
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -19,6 +19,7 @@ import fsspec
 
 from oodlit.base.atomic import fsync, lock, temporary_file
 from oodlit.base.retry import retried
+from oodlit.base.secrets import mask_address, mask_text
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
@@ -41,8 +42,8 @@ def is_url(path: str) -> bool:
     scheme, separator, _ = path.partition("://")
     if path.startswith("pipe:") or "::" in path or (separator and scheme not in PROTOCOLS):
         raise InvalidArgumentError(
-            f"{path!r}: expected a local path or a URL with {', '.join(PROTOCOLS)}; pipes and chained URLs are not"
-            " supported"
+            f"{mask_address(path)!r}: expected a local path or a URL with {', '.join(PROTOCOLS)}; pipes and chained"
+            " URLs are not supported"
         )
     return bool(separator)
 
@@ -85,7 +86,8 @@ class Cache:
         attempts: Attempts per file, at least 1. Default 5.
         backoff_s: Pause in seconds after the first failure, doubled after each further one. Default 0.5.
         timeout_s: Seconds without data after which an HTTP attempt fails. Default 60.
-        storage_options: Options for fsspec (credentials, endpoint), as pairs of name and value.
+        storage_options: Options for fsspec (credentials, endpoint), as pairs of name and value. They are not printed
+            with this object, and secrets among them are masked in the record of a run.
 
     Raises:
         InvalidArgumentError: A number is out of range.
@@ -95,7 +97,7 @@ class Cache:
     attempts: int = 5
     backoff_s: float = 0.5
     timeout_s: float = 60.0
-    storage_options: tuple[tuple[str, Any], ...] = ()
+    storage_options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         """Check the numbers."""
@@ -113,22 +115,24 @@ class Cache:
     def retry(self, action: Callable[[], _T], what: str) -> _T:
         """Run `action`, and retry it after an `OSError` or a network failure.
 
+        Errors call it `what`; secrets in the address of a file are masked.
+
         Raises:
             DataError: It failed `attempts` times, or the file does not exist or may not be read.
             MissingExtraError: fsspec requires another package for this kind of URL.
         """
-        lasting = (FileNotFoundError, PermissionError, ImportError)
+        lasting, what = (FileNotFoundError, PermissionError, ImportError), mask_text(what)
         try:
             return retried(action, attempts=self.attempts, backoff_s=self.backoff_s, lasting=lasting)
         except FileNotFoundError as error:
-            raise DataError(f"{what} does not exist; check the path, or download the missing file") from error
+            raise DataError(f"{what} does not exist; check the path, or download the missing file") from _masked(error)
         except PermissionError as error:
-            raise DataError(f"{what}: permission denied ({error})") from error
+            raise DataError(f"{what}: permission denied ({mask_text(str(error))})") from _masked(error)
         except ImportError as error:
             raise MissingExtraError(f"{what}: {error}") from error
         except Exception as error:  # each of fsspec's file systems has its own errors
-            reason = str(error) or type(error).__name__
-            raise DataError(f"{what}: reading failed after {self.attempts} attempts: {reason}") from error
+            reason = mask_text(str(error)) or type(error).__name__
+            raise DataError(f"{what}: reading failed after {self.attempts} attempts: {reason}") from _masked(error)
 
     def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
         """Return the local copy of `url`; download it if it does not exist, or always if `fresh`.
@@ -157,7 +161,7 @@ class Cache:
                 is_writable = False
             if is_valid():  # another reader has downloaded it
                 return path
-            what = url
+            what = mask_address(url)
             if not fresh and _is_whole(path, size):
                 what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest)"
             if not is_writable:
@@ -195,6 +199,20 @@ class Cache:
             fsync(temporary)
             temporary.replace(path)
         return path
+
+
+def _masked(error: Exception) -> Exception:
+    """The cause of an error as a traceback may show it: without secrets in addresses."""
+    masked = mask_text(str(error))
+    chain = [error]
+    while (following := chain[-1].__cause__ or chain[-1].__context__) and isinstance(following, Exception):
+        chain.append(following)
+    if all(mask_text(str(one)) == str(one) for one in chain):
+        return error
+    for kind in (FileNotFoundError, PermissionError):
+        if isinstance(error, kind):
+            return kind(masked)
+    return OSError(f"{type(error).__name__}: {masked}")
 
 
 def _is_whole(path: Path, size: int | None) -> bool:
