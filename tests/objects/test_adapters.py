@@ -58,6 +58,21 @@ def test_low_confidence_is_left_out(reader) -> None:
     assert none.hidden["feature_map"].shape[0] == 0
 
 
+def test_an_image_without_candidates_has_no_boxes(reader, monkeypatch) -> None:
+    network = reader.network
+    heads = [network.rpn, network.roi_heads] if hasattr(network, "rpn") else [network]
+    for head in heads:  # no proposals, then proposals of which no class is certain enough
+        with monkeypatch.context() as patched:
+            patched.setattr(head, "score_thresh", 1.0)
+            (none, _) = read(reader, layers=["feature_map"])
+        assert len(none) == 0
+        assert none.boxes.shape == (0, 4)
+        assert none.logits.shape == (0, CLASSES)
+        assert none.features is None or none.features.shape[0] == 0
+        assert none.hidden["feature_map"].shape[0] == 0
+    assert len(read(reader)[0]) > 3
+
+
 def test_a_hidden_layer_within_each_box(reader) -> None:
     (found,) = read(reader, IMAGES[:1], layers=["feature_map", "backbone"])
     assert found.hidden["feature_map"].shape[0] == len(found) > 0

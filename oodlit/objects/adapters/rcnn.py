@@ -69,6 +69,7 @@ class RCNNReader(ImageReader):
         """Proposal, class, box in the network's input, and score of each selected box."""
         heads = self.network.roi_heads
         every = clip_boxes_to_image(heads.box_coder.decode(deltas, proposals), size)
+        every = every.reshape(len(logits), deltas.shape[1] // 4, 4)  # torchvision omits this without proposals
         scores = logits.softmax(dim=-1)
         rows, classes = survivors(scores[:, 1:], heads.score_thresh)
         labels = classes + 1
