@@ -19,9 +19,21 @@ OodlitError
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 4000
+"""Largest number of characters of a message; names and values from files can have any length."""
+
 
 class OodlitError(Exception):
-    """Base class of all exceptions that oodlit raises on purpose."""
+    """Base class of all exceptions that oodlit raises on purpose. The middle of very long messages is left out."""
+
+    def __init__(self, *parts: object) -> None:
+        super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in parts))
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST - 600]} ... ({len(text) - LONGEST + 100:,} characters left out) ... {text[-500:]}"
 
 
 class InvalidArgumentError(OodlitError, ValueError):
@@ -43,7 +55,7 @@ class UnknownNameError(OodlitError, LookupError):
             >>> str(UnknownNameError.of("detector", "mahalonobis", ["msp", "mahalanobis"]))
             "unknown detector 'mahalonobis'; did you mean 'mahalanobis'? Known: mahalanobis, msp"
         """
-        choices = sorted(known)
+        choices, name = sorted(known), name if len(name) <= 200 else f"{name[:200]}..."  # comparing takes time
         near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
         hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
         listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""

@@ -1,9 +1,11 @@
 """Read arrays from `.npz`, `.safetensors` and Parquet files, and from folders of `.npy` files."""
 
 import warnings
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from oodlit.base.sizes import check_expansion
 from oodlit.errors import DataError, InvalidArgumentError
 
 Arrays = Mapping[str, Any]
 """Arrays by name."""
+_UNREADABLE = (OSError, ValueError, EOFError, MemoryError, pa.ArrowException, SafetensorError, BadZipFile, zlib.error)
 
 
 def read_arrays(path: str | Path) -> Arrays:
@@ -42,13 +46,15 @@ def read_arrays(path: str | Path) -> Arrays:
         raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
     try:
         return READERS[kind](file)
-    except (OSError, ValueError, EOFError, pa.ArrowException, SafetensorError) as error:
+    except _UNREADABLE as error:
         pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
         raise DataError(f"{file}: cannot read recorded outputs ({error}){pickled}") from error
 
 
 def _npz(file: Path) -> Arrays:
     with np.load(file, allow_pickle=False) as archive:
+        unpacked = sum(info.file_size for info in archive.zip.infolist()) if hasattr(archive, "zip") else 0
+        check_expansion(file, packed=file.stat().st_size, unpacked=unpacked)
         return {name: archive[name] for name in archive.files}
 
 
@@ -66,6 +72,10 @@ def _folder(folder: Path) -> Arrays:
 
 
 def _parquet(file: Path) -> Arrays:
+    about = pq.read_metadata(file)
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
+    check_expansion(file, packed=file.stat().st_size, unpacked=8 * values)
     table = pq.read_table(file)
     return {name: _column(table.column(name).combine_chunks(), name) for name in table.column_names}
 

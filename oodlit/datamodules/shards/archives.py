@@ -13,6 +13,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import IO, Protocol, cast, runtime_checkable
 
@@ -117,6 +118,8 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
     return data[:size]
 
 
+_FREE_FILES, _BYTES_PER_FILE = 100_000, 16
+"""Files of a compressed tar of any size, and bytes that each further one takes at least."""
 _UNREADABLE = (
     *(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError),  # the last two: another compression, or encrypted
@@ -314,8 +317,14 @@ class _Tar:
 class _CompressedTar:
     def __init__(self, path: Path, decompress: Decompress) -> None:
         self._path, self._decompress = path, decompress
+        most = _FREE_FILES + path.stat().st_size // _BYTES_PER_FILE
         with decompress(path) as file:
-            self.paths = [name for name, _, _ in _regular(file, path)]
+            self.paths = [name for name, _, _ in islice(_regular(file, path), most + 1)]
+        if len(self.paths) > most:
+            raise DataError(
+                f"{path}: more than {most:,} files in {path.stat().st_size:,} bytes; unpack the archive and pass the"
+                " folder if this is right"
+            )
 
     def __iter__(self) -> Iterator[File]:
         with self._decompress(self._path) as file:

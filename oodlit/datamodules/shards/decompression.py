@@ -21,9 +21,13 @@ def decompressor(path: Path) -> Decompress | None:
     known: dict[bytes, Decompress] = {
         b"\x1f\x8b": gzip.GzipFile,
         b"BZh": lambda path: io.BufferedReader(_Members(path, bz2.BZ2Decompressor)),
-        b"\xfd7zXZ\x00": lambda path: io.BufferedReader(_Members(path, lzma.LZMADecompressor)),
+        b"\xfd7zXZ\x00": lambda path: io.BufferedReader(_Members(path, _xz)),
     }
     return next((opener for magic, opener in known.items() if start.startswith(magic)), None)
+
+
+def _xz() -> lzma.LZMADecompressor:
+    return lzma.LZMADecompressor(memlimit=2**30)  # the strongest setting of `xz` takes 65 MiB
 
 
 class _Members(io.RawIOBase):

@@ -49,9 +49,8 @@ def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardI
         return "", _from_paths([str(path) for path in shards], split, cache)
     text = str(shards)
     if is_url(text) and text.endswith("/"):
-        manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
-        shown = mask_address(text)
-        return text, select_split(parse_info(manifest.read_bytes(), shown + INFO_NAMES[0]), split, shown)
+        manifest, shown = cache.fetch_manifest(text + INFO_NAMES[0]), mask_address(text)
+        return text, select_split(parse_info(manifest, shown + INFO_NAMES[0]), split, shown)
     if is_url(text) or not Path(text).is_dir():
         paths = _expand(text)
         info = _from_paths(paths, split, cache)
@@ -126,7 +125,7 @@ def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
     """Manifest in the folder of remote shards; empty if there is none."""
     url = f"{folder}/{INFO_NAMES[0]}"
     try:
-        return parse_info(cache.fetch(url, fresh=True).read_bytes(), mask_address(url))
+        return parse_info(cache.fetch_manifest(url), mask_address(url))
     except DataError as error:
         if isinstance(error.__cause__, FileNotFoundError | PermissionError):
             return {}

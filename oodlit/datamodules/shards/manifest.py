@@ -10,13 +10,16 @@ from typing import Annotated, Any
 import msgspec
 
 from oodlit.base.atomic import lock, write_text
-from oodlit.base.json_files import parse_json
+from oodlit.base.json_files import parse_json, read_json
 from oodlit.datamodules.keys import repeated
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
+MAX_MANIFEST_BYTES = 2**26
+"""Largest manifest, which is read into memory."""
+_MAX_DEPTH = 50
 _HINT = "; restore the manifest, or remove it to count the shards instead"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
@@ -128,7 +131,8 @@ def read_info(directory: str | Path) -> dict[str, ShardInfo]:
     for name in INFO_NAMES:
         path = Path(directory) / name
         if path.is_file():
-            return parse_info(path.read_bytes(), str(path))
+            limits: dict[str, Any] = {"max_bytes": MAX_MANIFEST_BYTES, "max_depth": _MAX_DEPTH, "hint": _HINT}
+            return _infos(read_json(path, _ManifestFile, **limits), str(path))
     return {}
 
 
@@ -138,7 +142,11 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     Raises:
         DataError: The manifest is malformed or inconsistent.
     """
-    splits = parse_json(data, _ManifestFile, where=where, hint=_HINT).splits
+    return _infos(parse_json(data, _ManifestFile, where=where, max_depth=_MAX_DEPTH, hint=_HINT), where)
+
+
+def _infos(manifest: _ManifestFile, where: str) -> dict[str, ShardInfo]:
+    splits = manifest.splits
     if not splits:
         raise DataError(f"{where}: the manifest has no splits{_HINT}")
     try:

@@ -27,6 +27,8 @@ MAX_INDEX = 10**9
 """Upper limit of labels and groups: nine digits."""
 MAX_MEMBER_BYTES = 256 * 2**20
 """Largest file in a shard or archive that is read into memory."""
+MAX_FACTS_BYTES = 2**24
+"""Largest label or JSON field of a sample."""
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 ONLY_ZEROS = "contains only zeros, and no manifest lists it as empty; download it again, or remove it"
 
@@ -188,9 +190,9 @@ class _SampleError(Exception):
     """Raised for an unusable sample in an intact shard."""
 
 
-def _bytes(file: BinaryIO, member: Member, where: str) -> bytes:
-    if member.size > MAX_MEMBER_BYTES:
-        raise _SampleError(f"{member.name!r} has {member.size} bytes, more than the limit of {MAX_MEMBER_BYTES}")
+def _bytes(file: BinaryIO, member: Member, where: str, limit: int = MAX_MEMBER_BYTES) -> bytes:
+    if member.size > limit:
+        raise _SampleError(f"{member.name!r} has {member.size} bytes, more than the limit of {limit}")
     file.seek(member.offset)
     data = file.read(member.size)
     if len(data) != member.size:
@@ -202,7 +204,7 @@ def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
     if META_FIELD not in raw.fields:
         return {}
     try:
-        meta = loads(_bytes(file, raw.fields[META_FIELD], where))
+        meta = loads(_bytes(file, raw.fields[META_FIELD], where, MAX_FACTS_BYTES))
     except (ValueError, RecursionError) as error:
         raise _SampleError(f"field .json is not JSON: {error}") from error
     return meta if isinstance(meta, dict) else {}
@@ -210,7 +212,7 @@ def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
 
 def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> int:
     if LABEL_FIELD in raw.fields:
-        text = _bytes(file, raw.fields[LABEL_FIELD], where)
+        text = _bytes(file, raw.fields[LABEL_FIELD], where, MAX_FACTS_BYTES)
         match = _LABEL.fullmatch(text)
         if match is None:
             raise _SampleError(f"field .cls: expected a class index, or -1 for none; got {text[:20]!r}")

@@ -10,7 +10,7 @@ import os
 import re
 import tarfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -20,6 +20,7 @@ import fsspec
 from oodlit.base.atomic import fsync, lock, temporary_file
 from oodlit.base.retry import retried
 from oodlit.base.secrets import mask_address, mask_text
+from oodlit.datamodules.shards.manifest import MAX_MANIFEST_BYTES
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
@@ -88,6 +89,7 @@ class Cache:
         timeout_s: Seconds without data after which an HTTP attempt fails. Default 60.
         storage_options: Options for fsspec (credentials, endpoint), as pairs of name and value. They are not printed
             with this object, and secrets among them are masked in the record of a run.
+        max_bytes: Largest file to download, in bytes. Default 64 GiB. Manifests have at most 64 MiB.
 
     Raises:
         InvalidArgumentError: A number is out of range.
@@ -98,9 +100,12 @@ class Cache:
     backoff_s: float = 0.5
     timeout_s: float = 60.0
     storage_options: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+    max_bytes: int = 2**36
 
     def __post_init__(self) -> None:
         """Check the numbers."""
+        if self.max_bytes < 1:
+            raise InvalidArgumentError(f"Cache: expected max_bytes >= 1, got {self.max_bytes}")
         if self.attempts < 1 or self.backoff_s < 0:
             raise InvalidArgumentError(
                 f"Cache: expected attempts >= 1 and backoff_s >= 0, got {self.attempts} and {self.backoff_s}"
@@ -121,9 +126,11 @@ class Cache:
             DataError: It failed `attempts` times, or the file does not exist or may not be read.
             MissingExtraError: fsspec requires another package for this kind of URL.
         """
-        lasting, what = (FileNotFoundError, PermissionError, ImportError), mask_text(what)
+        lasting, what = (FileNotFoundError, PermissionError, ImportError, DataError), mask_text(what)
         try:
             return retried(action, attempts=self.attempts, backoff_s=self.backoff_s, lasting=lasting)
+        except DataError:  # too large
+            raise
         except FileNotFoundError as error:
             raise DataError(f"{what} does not exist; check the path, or download the missing file") from _masked(error)
         except PermissionError as error:
@@ -133,6 +140,14 @@ class Cache:
         except Exception as error:  # each of fsspec's file systems has its own errors
             reason = mask_text(str(error)) or type(error).__name__
             raise DataError(f"{what}: reading failed after {self.attempts} attempts: {reason}") from _masked(error)
+
+    def fetch_manifest(self, url: str) -> bytes:
+        """Download a manifest again and return its content.
+
+        Raises:
+            DataError: All attempts failed, or it has more than 64 MiB.
+        """
+        return replace(self, max_bytes=min(self.max_bytes, MAX_MANIFEST_BYTES)).fetch(url, fresh=True).read_bytes()
 
     def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
         """Return the local copy of `url`; download it if it does not exist, or always if `fresh`.
@@ -183,8 +198,15 @@ class Cache:
         with temporary_file(path) as temporary:
             system, name = fsspec.core.url_to_fs(url, **self._options(url))
             announced = _info(system, name).get("size")
+            known = [number for number in (size, announced) if number is not None]
+            if known and max(known) > self.max_bytes:
+                raise self._too_large(url, f"{max(known):,}")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
                 while chunk := source.read(_CHUNK):
+                    if file.tell() + len(chunk) > self.max_bytes:
+                        raise self._too_large(url, "more")
+                    if known and file.tell() + len(chunk) > min(known):  # such as a body without end
+                        raise OSError(f"expected {min(known)} bytes, got more")
                     file.write(chunk)
                     digest.update(chunk)
                     tail = (tail + chunk)[-2 * tarfile.BLOCKSIZE :]
@@ -199,6 +221,12 @@ class Cache:
             fsync(temporary)
             temporary.replace(path)
         return path
+
+    def _too_large(self, url: str, found: str) -> DataError:
+        return DataError(
+            f"{mask_address(url)}: expected at most {self.max_bytes:,} bytes (Cache.max_bytes, 64 MiB for manifests),"
+            f" got {found}"
+        )
 
 
 def _masked(error: Exception) -> Exception:

@@ -6,6 +6,11 @@ from typing import Any, BinaryIO, cast
 
 from oodlit.datamodules.keys import printable
 
+MAX_HEADER_BYTES = 2**20
+"""Largest header of one file, with its extensions: Python reads them into memory whole."""
+MAX_NAME = 4096
+"""Most characters of the path of a file."""
+_MAX_GLOBAL = 1000
 HEADER_ERRORS = (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError)
 """Errors that tarfile raises on bad headers."""
 _LARGE_RECORDS = tuple(tarfile.BLOCKSIZE * 2**power for power in range(6, 12))
@@ -20,11 +25,11 @@ def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.
         length: Bytes of the whole tar; None if unknown.
 
     Raises:
-        tarfile.ReadError: The tar is damaged or truncated, or data follow its end.
+        tarfile.ReadError: The tar is damaged or truncated, data follow its end, or a header or name is too long.
     """
     reads = _LastRead(file)
     with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
-        while (info := _next_member(tar)) is not None:
+        while (info := reads.next_member(tar)) is not None:
             tar.members = []  # type: ignore[attr-defined] # tarfile keeps every header otherwise
             if not info.isdir():
                 yield info, tar
@@ -37,16 +42,31 @@ def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.
 
 
 class _LastRead:
-    """A file that remembers its last read, which must be the end-of-archive mark."""
+    """A file that remembers its last read, which must be the end-of-archive mark, and bounds what a header reads."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self.last = b""
         self.seek, self.tell = file.seek, file.tell
+        self._left: int | None = MAX_HEADER_BYTES  # `tarfile.open` reads the first header
 
     def read(self, size: int) -> bytes:
+        if self._left is not None:
+            self._left -= size
+            if self._left < 0:
+                raise tarfile.ReadError(f"expected headers of at most {MAX_HEADER_BYTES:,} bytes, found a larger one")
         self.last = self._file.read(size)
         return self.last
+
+    def next_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+        self._left = MAX_HEADER_BYTES
+        info = _next_member(tar)
+        self._left = None  # the caller reads the content of the file
+        if len(tar.pax_headers) > _MAX_GLOBAL:
+            raise tarfile.ReadError(f"expected at most {_MAX_GLOBAL:,} global entries in headers, found more")
+        if info is not None and len(info.name) > MAX_NAME:
+            raise tarfile.ReadError(f"expected names of at most {MAX_NAME:,} characters, got {len(info.name):,}")
+        return info
 
 
 def _next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:

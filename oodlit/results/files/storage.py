@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 import pandas as pd
+import pyarrow.parquet as pq
 from msgspec import structs
 
 from oodlit.base.atomic import fsync, remove, temporary_folder
 from oodlit.base.json_files import parse_json, to_json
+from oodlit.base.sizes import check_expansion
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.run_record import RunRecord
 
@@ -195,7 +197,8 @@ def _parsed(
         if hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed since")
     parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
-    table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES])
+    most = sum(getattr(run, "counts", {}).values()) or None
+    table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES], most=most)
     return table, scores, structs.replace(run, checksums={}), parts
 
 
@@ -231,10 +234,24 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
         raise DataError(f"{path}: not a table of oodlit ({error})") from error
 
 
-def read_parquet(path: Path, content: bytes | None = None) -> pd.DataFrame:
-    """Read a table from a file, or from its content where that was read before."""
+def read_parquet(path: Path, content: bytes | None = None, *, most: int | None = None) -> pd.DataFrame:
+    """Read a table from a file.
+
+    Args:
+        path: The file.
+        content: Its content where that was read before.
+        most: Largest number of rows, according to the record of the run; None = unknown.
+
+    Raises:
+        DataError: The file is not readable, has more rows, or would expand to far more than its size.
+    """
     try:
-        return pd.read_parquet(path if content is None else io.BytesIO(content))
+        content = path.read_bytes() if content is None else content
+        about = pq.read_metadata(io.BytesIO(content))
+        if most is not None and about.num_rows > most:
+            raise DataError(f"{path}: expected at most {most:,} rows according to {RUN}, got {about.num_rows:,}")
+        check_expansion(path, packed=len(content), unpacked=8 * about.num_rows * about.num_columns)
+        return pd.read_parquet(io.BytesIO(content))
     except (ValueError, OSError) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
 

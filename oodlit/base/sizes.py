@@ -1,0 +1,33 @@
+"""Refuse small files that would fill the memory once they are unpacked."""
+
+from oodlit.errors import DataError
+
+MAX_RATIO = 100
+"""Largest ratio of unpacked to packed bytes; compressed scores and features stay far below it."""
+ALWAYS_ALLOWED = 2**28
+"""Unpacked bytes that are accepted at any ratio."""
+
+
+def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
+    """Refuse a compressed file whose content is out of proportion to its size.
+
+    Args:
+        where: Names the file in messages.
+        packed: Size of the file in bytes.
+        unpacked: Size of its content in bytes, according to the headers of the file.
+
+    Raises:
+        DataError: The content has more than 256 MiB, and more than 100 times the size of the file.
+
+    Example:
+        >>> check_expansion("a.npz", packed=10**6, unpacked=2 * 10**8)
+        >>> check_expansion("a.npz", packed=10**6, unpacked=4 * 10**9)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        oodlit.errors.DataError: a.npz: expected at most 268,435,456 bytes of content in a file of 1,000,000 bytes, ...
+    """
+    limit = max(ALWAYS_ALLOWED, MAX_RATIO * packed)
+    if unpacked > limit:
+        raise DataError(
+            f"{where}: expected at most {limit:,} bytes of content in a file of {packed:,} bytes, got {unpacked:,};"
+            " write it again without compression if this is right"
+        )
