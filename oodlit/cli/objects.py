@@ -75,7 +75,7 @@ def evaluate(
         iou: overlap that counts as a hit
         rules: exact, or published as in FMIYC
         fit_on: predicted or matched boxes
-        repair: clip annotated boxes to their image
+        repair: clip annotated boxes, drop empty and ignored ones
         bootstrap: repetitions for intervals, 0 = none
         seed: seed of the bootstrap
         resolved_config: the configuration as YAML, from the command line

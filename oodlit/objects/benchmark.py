@@ -67,8 +67,8 @@ class ObjectBenchmark(OODDataModule):
         train: Training images to fit OOD detectors on; None = only detectors without a fit.
         class_names: Names of the ID classes in the order of the detector's logits. None = the order of the categories
             of `train`, or of `known` without it.
-        repair: Whether to crop boxes at the border of their image and to drop those without area. False (default) =
-            they are an error.
+        repair: Whether to crop boxes at the border of their image, and to drop those without area or marked `ignore` or
+            `difficult`. False (default) = they are an error.
         reading: `batch_size` (default 4), `num_workers`, `on_error`, `multiprocessing_context`, `prefetch_factor` and
             `max_images` of `OODDataModule`.
 

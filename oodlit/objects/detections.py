@@ -30,7 +30,7 @@ class Detections:
 
     Args:
         boxes: xmin, ymin, xmax, ymax in pixels of the original image, floating point, shape (boxes, 4).
-        confidence: Confidence of the object detector, shape (boxes,).
+        confidence: Confidence of the object detector, in [0, 1], shape (boxes,).
         image: Position in `keys` of the image of every box, shape (boxes,).
         keys: `dataset/image` of all images, including those without boxes.
         sizes: Width and height of all images in pixels, shape (images, 2); None = unknown.
@@ -40,8 +40,8 @@ class Detections:
         index: Number of the box within its image, shape (boxes,). None = in the order of the rows.
 
     Raises:
-        InvalidArgumentError: A shape or type is wrong, a key or a box occurs twice, a coordinate or a confidence is not
-            finite, or a box ends before it begins.
+        InvalidArgumentError: A shape or type is wrong, a key or a box occurs twice, a coordinate is not finite, a
+            confidence is outside [0, 1], or a box ends before it begins.
 
     Example:
         >>> found = Detections(torch.tensor([[0.0, 0, 4, 4], [1, 1, 3, 9]]), torch.tensor([0.9, 0.2]),
@@ -64,6 +64,11 @@ class Detections:
         _convert(self, "boxes", (-1, 4), floating=True)
         n = len(self.boxes)
         _convert(self, "confidence", (n,), floating=True)
+        if n and not 0 <= float(self.confidence.min()) <= float(self.confidence.max()) <= 1:
+            raise InvalidArgumentError(
+                "Detections: expected confidence to be in [0, 1], got"
+                f" {float(self.confidence.min()):g}..{float(self.confidence.max()):g}"
+            )
         _convert(self, "image", (n,))
         object.__setattr__(self, "keys", tuple(self.keys))
         _check_image_keys(self.keys)

@@ -75,7 +75,8 @@ def evaluate_files(
             annotations and predicted classes.
         fit_on: "predicted" = all boxes of training images above t\*, labeled with their predicted class; "matched" =
             those that hit an object of their class.
-        repair: Whether to crop annotated boxes at the border of their image and to drop those without area.
+        repair: Whether to crop annotated boxes at the border of their image, and to drop those without area or marked
+            `ignore` or `difficult`.
         id_name: Name of the ID set.
         settings: Other fields of `ObjectSettings`.
 

@@ -171,7 +171,7 @@ def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tenso
         [(i.shape[-1], i.shape[-2]) for part, i in zip(found, images, strict=True) for _ in range(len(part))],
         dtype=np.int64,
     ).reshape(-1, 2)
-    if are_relative(boxes, sizes) or (len(boxes) and are_outside(boxes, sizes).mean() > 0.5):
+    if len(boxes) and (are_relative(boxes, sizes).all() or are_outside(boxes, sizes).mean() > 0.5):
         raise InvalidArgumentError(
             f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[0].tolist()} in an"
             f" image of {sizes[0][0]} x {sizes[0][1]}"

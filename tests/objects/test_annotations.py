@@ -155,6 +155,37 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == [[-0.5, 0, 64.5, 48]]
 
 
+@pytest.mark.parametrize("mark", [{"ignore": 1}, {"ignore": True}, {"difficult": 1}, {"ignore": 0, "difficult": 1}])
+def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]) -> None:
+    content = coco()
+    content["annotations"][0] |= mark
+    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*repair=True drops them"):
+        read_annotations(written(tmp_path, content), "near")
+    found = read_annotations(written(tmp_path, content), "near", repair=True)
+    whole = read_annotations(written(tmp_path, coco()), "near")
+    assert found.ids == whole.ids[1:]
+    assert found.notes[0].startswith("near.json: 1 annotations marked ignore or difficult were dropped")
+    content["annotations"][0] |= dict.fromkeys(mark, 0)
+    assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == whole.boxes.tolist()
+
+
+def test_relative_boxes_are_refused(tmp_path: Path) -> None:
+    content = coco()
+    for entry, box in zip(
+        content["annotations"], ([0.1, 0.1, 0.5, 0.8], [0, 0, 1, 1], [0.2, 0.3, 0.1, 0.1]), strict=True
+    ):
+        entry["bbox"] = box
+    for repair in (False, True):
+        with pytest.raises(DataError, match=r"3 boxes are relative to their image .*multiply the boxes by width"):
+            read_annotations(written(tmp_path, content), "near", repair=repair)
+    content["annotations"][1]["bbox"] = [5, 2, 20, 20]  # one tool in pixels, another one in shares
+    with pytest.raises(DataError, match=r"2 boxes are relative to their image"):
+        read_annotations(written(tmp_path, content), "near")
+    for entry in content["annotations"]:
+        entry["bbox"] = [0, 0, 1, 1]  # pixels: an object in the corner
+    assert len(read_annotations(written(tmp_path, content), "near")) == 3
+
+
 def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not readable"):
         read_annotations(tmp_path / "none.json", "near")

@@ -80,6 +80,8 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
         ({"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])}, r"1 boxes end before they begin, first val/1#0"),
         ({"boxes": torch.full((2, 4), torch.nan)}, "8 values of boxes are not finite"),
         ({"confidence": torch.zeros(3)}, r"confidence .* got shape \(3,\)"),
+        ({"confidence": torch.tensor([20.0, 90.0])}, r"confidence to be in \[0, 1\], got 20\.\.90"),
+        ({"confidence": torch.tensor([-0.5, 0.5])}, r"confidence to be in \[0, 1\], got -0\.5\.\.0\.5"),
         ({"image": torch.tensor([0, 7])}, r"positions of the 3 keys, got 0\.\.7"),
         ({"image": torch.tensor([0.0, 1.0])}, "image to be an integer tensor"),
         ({"keys": ["val/0", "val/0", "val/1"]}, "distinct image keys, got twice: val/0"),

@@ -31,10 +31,10 @@ def test_outside_is_without_a_common_point(corners: list[tuple[int, ...]], width
 
 def test_shares_of_an_image_are_seen_as_such() -> None:
     sizes, shares = np.array([[64, 48]] * 2), np.array([[0.1, 0.2, 0.9, 1.0], [0.0, -0.1, 1.1, 0.5]])
-    assert are_relative(shares, sizes)
-    assert not are_relative(shares * 2, sizes)
-    assert not are_relative(shares, sizes // 8)  # pixels of a tiny image
-    assert not are_relative(shares[:0], sizes[:0])
+    assert are_relative(shares, sizes).all()
+    assert not are_relative(shares * 2, sizes).any()
+    assert not are_relative(shares, sizes // 8).any()  # pixels of a tiny image
+    assert are_relative(shares[:0], sizes[:0]).shape == (0,)
 
 
 def module(**changes: Callable[[torch.Tensor], torch.Tensor]) -> ObjectModule:

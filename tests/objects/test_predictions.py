@@ -190,6 +190,26 @@ def test_relative_boxes_are_refused(tmp_path: Path, near: Annotations) -> None:
     shares = [entry | {"bbox": [value / 64 for value in entry["bbox"]]} for entry in results()]
     with pytest.raises(DataError, match=r"3 boxes are relative to their image .* multiply the boxes"):
         read_predictions(as_json(tmp_path, shares), near, classes=CLASSES)
-    # One box of more than a pixel or two, and they are pixels; so they are where images are not known.
-    assert len(read_predictions(as_json(tmp_path, [*shares, results()[0]]), near).detections) == 4
+    mixed = [*shares, *results() * 2]  # a file of two tools
+    with pytest.raises(DataError, match=r"3 boxes are relative to their image"):
+        read_predictions(as_json(tmp_path, mixed), near, classes=CLASSES)
+    # A few boxes of a pixel are pixels; so are whole numbers, and images of unknown size.
+    assert len(read_predictions(as_json(tmp_path, [shares[0], *results() * 4]), near).detections) == 13
+    corner = [results()[0] | {"bbox": [0, 0, 1, 1]}]
+    assert len(read_predictions(as_json(tmp_path, corner), near).detections) == 1
     assert len(read_predictions(as_json(tmp_path, shares), "near").detections) == 3
+
+
+@pytest.mark.parametrize(("scores", "count"), [([50, 90, 10], 3), ([0.5, 1.001, 0.1], 1), ([0.5, 0.9, -0.1], 1)])
+def test_confidences_are_shares(tmp_path: Path, near: Annotations, scores: list[float], count: int) -> None:
+    content = [entry | {"score": score} for entry, score in zip(results(), scores, strict=True)]
+    refused = rf"{count} confidences are out of range \(first: box .*expected 0 to 1: divide percentages by 100"
+    with pytest.raises(DataError, match=refused):
+        read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
+    with pytest.raises(DataError, match=refused):
+        read_predictions(as_parquet(tmp_path, columns() | {"confidence": [*map(float, scores)]}), near)
+
+
+def test_confidences_at_the_ends_of_their_range(tmp_path: Path, near: Annotations) -> None:
+    content = columns() | {"confidence": [0.0, 1.0, 0.5]}
+    assert read_predictions(as_parquet(tmp_path, content), near).detections.confidence.tolist() == [0.0, 1.0, 0.5]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from oodlit.base.json_files import loads
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.objects.files.box_bounds import check_relative
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
 from oodlit.results.names import some
@@ -22,6 +23,8 @@ from oodlit.results.names import some
 __all__ = ["Annotations", "read_annotations", "read_json"]
 
 _Entry = Mapping[str, Any]
+IGNORED = ("ignore", "difficult")
+"""Entries that mark annotations which evaluations are to leave out."""
 TOLERANCE = 1.0
 """Pixels that a box may extend beyond its image, due to the rounding of relative coordinates."""
 
@@ -119,16 +122,17 @@ def read_annotations(
         dataset: Name of the data set, the first part of every key.
         class_names: The classes in the order of the logits; classes of the file are found by name. None = those of the
             file, in its order.
-        repair: Whether to crop boxes at the border of their image and to drop those without area, with a note in
-            `notes`. False (default) = they are an error.
+        repair: Whether to crop boxes at the border of their image, and to drop those without area or marked `ignore` or
+            `difficult`, with a note in `notes`. False (default) = they are an error.
 
     Returns:
         All images and objects.
 
     Raises:
         DataError: The file is not readable, or incomplete or contradictory: ids that occur twice, objects of unknown
-            images or categories, boxes outside of their image or without area. One error reports all kinds of problems,
-            each with its number and the first occurrence.
+            images or categories, boxes outside of their image, relative to it, or without area, and annotations marked
+            `ignore` or `difficult`. One error reports all kinds of problems, each with its number and the first
+            occurrence.
         InvalidArgumentError: A name is not allowed.
     """
     source = Path(path)
@@ -157,15 +161,18 @@ def parse_annotations(
     found = _Objects(images, categories, names, problems, repair=repair)
     for position, entry in enumerate(parts["annotations"]):
         found.add(entry, f"annotations[{position}]")
-    problems.check()
     columns: list[tuple[Any, ...]] = list(zip(*found.rows, strict=True)) or [()] * 5
     boxes, image, labels, is_crowd, object_ids = columns
+    sizes = torch.tensor([size for size, _ in images.values()], dtype=torch.int64).reshape(-1, 2)
+    corners, rows = torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4), torch.tensor(image, dtype=torch.int64)
+    check_relative(corners.numpy(), sizes[rows].numpy(), problems)
+    problems.check()
     return Annotations(
         dataset=dataset,
         keys=tuple(f"{dataset}/{identity}" for identity in images),
-        sizes=torch.tensor([size for size, _ in images.values()], dtype=torch.int64).reshape(-1, 2),
-        boxes=torch.tensor(boxes, dtype=torch.float64).reshape(-1, 4),
-        image=torch.tensor(image, dtype=torch.int64),
+        sizes=sizes,
+        boxes=corners,
+        image=rows,
         labels=torch.tensor(labels, dtype=torch.int64),
         is_crowd=torch.tensor(is_crowd, dtype=torch.bool),
         ids=tuple(object_ids),
@@ -289,7 +296,7 @@ class _Objects:
             self.problems.add("annotations with an iscrowd other than 0 or 1", f"{where}: {crowd!r}")
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
-        if box is not None:
+        if box is not None and not self._is_ignored(entry, where):
             self.rows.append((box, image, self.class_of[name], bool(crowd), identity))
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
@@ -317,6 +324,16 @@ class _Objects:
                 self.problems.add("boxes without area", f"{where}: bbox {bbox}", "repair=True drops them")
             return None
         return box
+
+    def _is_ignored(self, entry: _Entry, where: str) -> bool:
+        """Whether an annotation is marked as no object: no metric has such a kind, so that each choice moves numbers."""
+        marked = {name: entry[name] for name in IGNORED if entry.get(name) not in (None, 0)}
+        if marked and self.repair:
+            self._note(f"annotations marked {' or '.join(IGNORED)} were dropped; boxes on them hit nothing")
+        elif marked:
+            hint = "remove the mark to count them as objects; repair=True drops them"
+            self.problems.add(f"annotations are marked {' or '.join(IGNORED)}", f"{where}: {marked}", hint)
+        return bool(marked)
 
     def _note(self, what: str) -> None:
         self.repaired[what] = self.repaired.get(what, 0) + 1

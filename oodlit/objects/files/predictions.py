@@ -16,7 +16,7 @@ from torch import Tensor
 from oodlit.errors import DataError, UnknownNameError
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
-from oodlit.objects.files.box_bounds import are_outside, are_relative
+from oodlit.objects.files.box_bounds import are_outside, check_relative
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
 from oodlit.outputs import Outputs
@@ -201,6 +201,14 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
             "boxes or confidences are not finite",
             f"box {row}: {rows.corners[row].tolist()}, confidence {rows.confidence[row]}",
         )
+    wrong = np.flatnonzero(finite & ((rows.confidence < 0) | (rows.confidence > 1)))
+    if wrong.size:
+        problems.add(
+            "confidences are out of range",
+            f"box {wrong[0]}: {rows.confidence[wrong[0]]:g}",
+            "expected 0 to 1: divide percentages by 100, and convert logits",
+            count=wrong.size,
+        )
     for row in np.flatnonzero(finite & (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)).tolist():
         problems.add(
             "boxes end before they begin",
@@ -222,13 +230,8 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
             "expected pixels of the annotated images",
             count=int(outside.sum()),
         )
-    elif are_relative(boxes, sizes):
-        problems.add(
-            "boxes are relative to their image",
-            f"box {rows[0]}: {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}",
-            "expected pixels: multiply the boxes by width and height",
-            count=len(rows),
-        )
+    else:
+        check_relative(boxes, sizes, problems)
 
 
 def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
