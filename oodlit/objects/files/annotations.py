@@ -326,7 +326,7 @@ class _Objects:
         return box
 
     def _is_ignored(self, entry: _Entry, where: str) -> bool:
-        """Whether an annotation is marked as no object: no metric has such a kind, so that each choice moves numbers."""
+        """Whether an annotation is marked as no object; no metric has such a kind."""
         marked = {name: entry[name] for name in IGNORED if entry.get(name) not in (None, 0)}
         if marked and self.repair:
             self._note(f"annotations marked {' or '.join(IGNORED)} were dropped; boxes on them hit nothing")
