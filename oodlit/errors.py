@@ -17,7 +17,7 @@ OodlitError
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 LONGEST = 4000
 """Largest number of characters of a message; names and values from files can have any length."""
@@ -60,6 +60,16 @@ class UnknownNameError(OodlitError, LookupError):
         hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
         listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""
         return cls(f"unknown {kind} {name!r}{hint}{listing}")
+
+    @classmethod
+    def check(cls, kind: str, name: str, known: Collection[str]) -> None:
+        """Raise the error of `of` unless `name` is one of the `known` names.
+
+        Example:
+            >>> UnknownNameError.check("detector", "msp", ["msp", "mahalanobis"])
+        """
+        if name not in known:
+            raise cls.of(kind, name, known)
 
 
 class NotFittedError(OodlitError, RuntimeError):

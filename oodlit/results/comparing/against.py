@@ -24,6 +24,7 @@ COLUMNS = (
 )  # fmt: skip
 NO_MODEL = "the network is not known to be one of the table's models; pass model=... to name it"
 _WORDS = {"classes": "the mean over classes", "images": "all images together"}
+_UNDEFINED = (math.nan, math.nan, math.nan)
 
 
 class Rank(NamedTuple):
@@ -66,11 +67,7 @@ def rank_among(value: float, published: Sequence[float], *, better: str) -> Rank
 
 
 def against(
-    results: RunResults,
-    table: PublishedTable,
-    *,
-    model: str | None = None,
-    classes: bool = False,
+    results: RunResults, table: PublishedTable, *, model: str | None = None, classes: bool = False
 ) -> pd.DataFrame:
     """Compare the values of a run with those of a published table; see `Results.against`.
 
@@ -84,9 +81,8 @@ def against(
         UnknownNameError: The table has no such model.
     """
     figures = [*table.figures(), *(table.class_figures() if classes else ())]
-    known = list(dict.fromkeys(figure.model for figure in figures))
-    if model is not None and model not in known:
-        raise UnknownNameError.of(f"model of {table.name}", model, known)
+    if model is not None:
+        UnknownNameError.check(f"model of {table.name}", model, {figure.model for figure in figures})
     printed = _model(results, table) if model is None else model
     published: dict[_Place, dict[str, float]] = {}
     for figure in figures:
@@ -125,12 +121,6 @@ def _model(results: RunResults, table: PublishedTable) -> str:
     return table.model_of(weights(known.model, known.img_size, known.crop_pct)) if known else ""
 
 
-def _kind(results: RunResults, detector: str) -> str:
-    """Class of a detector; its name if the run has no settings of it."""
-    config = results.run.detector_settings.get(detector)
-    return (config.class_path if config else detector).partition("[")[0].rpartition(".")[2]
-
-
 def _agrees(own: object, stated: object, *, same_training: bool) -> bool:
     """Whether a setting is the stated one; None, which follows from the training images, if these are the same."""
     equal = _equal(stated)
@@ -156,10 +146,12 @@ class _Run:
 
     @cached_property
     def _detectors(self) -> dict[str, list[str]]:
-        """Detectors of the run by their form in the table; the network alone has the empty form."""
+        """Detectors of the run by their form in the table, found by class; the network alone has the empty form."""
         found = {"": [MODEL]}
         for name in self.results.detectors:
-            for form in self.table.printed_as(_kind(self.results, name)):
+            config = self.results.run.detector_settings.get(name)
+            kind = (config.class_path if config else name).partition("[")[0].rpartition(".")[2]
+            for form in self.table.printed_as(kind):
                 found.setdefault(form, []).append(name)
         return found
 
@@ -176,26 +168,21 @@ class _Run:
             values: Printed figures by model.
         """
         form, dataset, ood_class, metric = place
-        reason = self.mismatch(dataset, ood_class, metric) or self.other_settings(name, form, self.model)
+        reason = self.mismatch(dataset, ood_class, metric) or self.other_settings(name, form)
         ours, low, high = self.value(name, dataset, ood_class, metric)
         theirs, better = values.get(self.model, math.nan), better_of(metric)
         is_comparable = not reason and not math.isnan(ours)
         others = [value for other, value in values.items() if other != self.model] if is_comparable and better else []
-        rank = rank_among(ours, others, better=better) if others else None
         return {
+            **place._asdict(),
             "detector": name,
-            "dataset": dataset,
-            "ood_class": ood_class,
-            "metric": metric,
             "ours": ours,
             "ci_low": low,
             "ci_high": high,
             "published": theirs,
             "difference": ours - theirs if is_comparable else math.nan,
             "model": self.model,
-            "rank": rank.rank if rank else None,
-            "of": rank.of if rank else None,
-            "quantile": rank.quantile if rank else math.nan,
+            **(rank_among(ours, others, better=better)._asdict() if others else {}),
             "reason": reason or _missing(ours, theirs, self.model),
             "printed_as": form,
             "rule": self.rule(metric),
@@ -207,7 +194,8 @@ class _Run:
         """Values and intervals by place in the table of the run; the FPR by the published threshold rule."""
         rule = self.protocol.threshold
         other = _fpr(self.results, rule) if rule not in ("", self.results.settings.rule) else {}
-        return _lookup(self.results) | other
+        places = self.results.table[[*_Place._fields, "value", "ci_low", "ci_high"]].itertuples(index=False, name=None)
+        return {row[:4]: row[4:] for row in places} | other
 
     @cached_property
     def _their_classes(self) -> dict[str, dict[str, int]]:
@@ -236,21 +224,17 @@ class _Run:
 
         NaN if the run has no such value.
         """
-        names = self.protocol.sets_of(dataset)
-        found = [self._row(detector, name, ood_class, metric) for name in names]
-        rows = [row for row in found if row is not None]
-        if not names or len(rows) < len(names):
-            return math.nan, math.nan, math.nan
+        rows = [self._row(detector, name, ood_class, metric) for name in self.protocol.sets_of(dataset)]
         if len(rows) == 1:
             return rows[0]
-        return sum(row[0] for row in rows) / len(rows), math.nan, math.nan
+        return sum(row[0] for row in rows) / len(rows) if rows else math.nan, math.nan, math.nan
 
-    def _row(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float] | None:
+    def _row(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         if metric == "accuracy" and dataset in (masked := self.results.run.masked_accuracy):
             right, total = masked[dataset]
             return right / total if total else math.nan, math.nan, math.nan
         plain = self._values.get((detector, dataset, ood_class, metric))
-        return plain or self._values.get((detector, dataset, ood_class, f"{POOLED}{metric}"))
+        return plain or self._values.get((detector, dataset, ood_class, f"{POOLED}{metric}"), _UNDEFINED)
 
     def mismatch(self, dataset: str, ood_class: str, metric: str) -> str:
         """How the rule of the table differs from that of the run; "" = no known difference."""
@@ -296,15 +280,14 @@ class _Run:
         unlike = [name for name in there if there[name] not in (0, here[name])]
         return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
 
-    def other_settings(self, name: str, form: str, model: str) -> str:
+    def other_settings(self, name: str, form: str) -> str:
         """How the settings of a detector differ between run and table; "" = no stated setting differs.
 
         Args:
             name: Name of the detector in the run.
             form: Name of the detector in the table; "" = the network alone.
-            model: Name of the network in the table.
         """
-        stated, run = self.table.settings_of(form, model), self.results.run
+        stated, run = self.table.settings_of(form, self.model), self.results.run
         there, here = self.protocol.train_images, run.data.train_images or 0  # 0 = none or unknown
         if isinstance(stated, str):
             return f"settings of {form} there: {stated}"
@@ -321,17 +304,8 @@ class _Run:
     def rule(self, metric: str) -> str:
         """The rule of a published figure, in short."""
         mean = "" if metric in self.protocol.unclear else self.protocol.mean
-        words = [_WORDS.get(mean, "unknown whether mean over classes")]
-        if "fpr" in metric and self.protocol.threshold:
-            words.insert(0, f"threshold {self.protocol.threshold}")
-        return ", ".join(words) if metric != "accuracy" else "top-1"
-
-
-def _lookup(results: RunResults) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
-    table = results.table
-    keys = zip(table["detector"], table["dataset"], table["ood_class"], table["metric"], strict=True)
-    values = zip(table["value"], table["ci_low"], table["ci_high"], strict=True)
-    return dict(zip(keys, values, strict=True))
+        threshold = f"threshold {self.protocol.threshold}, " if "fpr" in metric and self.protocol.threshold else ""
+        return threshold + _WORDS.get(mean, "unknown whether mean over classes") if metric != "accuracy" else "top-1"
 
 
 def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:

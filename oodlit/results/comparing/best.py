@@ -14,7 +14,7 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-_AUROC, _ID_AUROC = "auroc", "id_auroc"
+_ID_AUROC = "id_auroc"
 
 
 def group_of_best(
@@ -47,9 +47,8 @@ def group_of_best(
     confidence = check_confidence(results.settings.confidence if confidence is None else confidence)
     names = [datasets] if isinstance(datasets, str) else list(dict.fromkeys(datasets))
     wanted = (metric or results.settings.fpr_name).removeprefix(MEAN)
-    if wanted not in (results.settings.fpr_name, _AUROC, _ID_AUROC):
-        allowed = (results.settings.fpr_name, _AUROC, _ID_AUROC)
-        raise UnknownNameError.of("metric that is compared over images", wanted, allowed)
+    allowed = (results.settings.fpr_name, "auroc", _ID_AUROC)
+    UnknownNameError.check("metric that is compared over images", wanted, allowed)
     infos = [results.dataset(name) for name in names]
     role = Role.ID if wanted == _ID_AUROC else Role.OOD
     if not infos or any(info.role is not role for info in infos):
@@ -71,17 +70,15 @@ def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: fl
     p_values = np.where(defined, below_the_best(parts, best, is_lower_better=lower), math.nan)
     group = np.zeros(len(values), dtype=bool)
     group[defined] = in_group_of_best(p_values[defined], confidence=confidence)
-    table = pd.DataFrame(
-        {
-            "detector": list(results.detectors),
-            "value": values,
-            "difference": values - values[best],
-            "p_value": p_values,
-            "p_corrected": np.minimum(p_values * max(int(defined.sum()) - 1, 1), 1.0),
-            "in_group": group,
-        }
-    )
-    return table.iloc[order].reset_index(drop=True)
+    columns = {
+        "detector": list(results.detectors),
+        "value": values,
+        "difference": values - values[best],
+        "p_value": p_values,
+        "p_corrected": np.minimum(p_values * max(int(defined.sum()) - 1, 1), 1.0),
+        "in_group": group,
+    }
+    return pd.DataFrame(columns).iloc[order].reset_index(drop=True)
 
 
 def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> ImageParts:

@@ -11,7 +11,6 @@ from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, run_columns
 from oodlit.results.glossary import MEAN, better_of
-from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -83,8 +82,7 @@ def compare_runs(
     if len(runs) < 2:
         raise InvalidArgumentError(f"compare_runs: expected at least two runs, got {len(runs)}")
     baseline = baseline or next(iter(runs))
-    if baseline not in runs:
-        raise UnknownNameError.of("run", baseline, runs)
+    UnknownNameError.check("run", baseline, runs)
     wanted, left_out = _columns(runs, dataset, metric)
     names = _detectors(runs, detectors)
     places = [_Place(detector, run, baseline) for detector in names for run in runs if run != baseline]
@@ -93,7 +91,7 @@ def compare_runs(
     rows: list[dict[str, object]] = []
     for column in wanted:
         info = runs[baseline].dataset(column.dataset)
-        if len(_classes(runs[baseline], info)) >= 2:
+        if len(runs[baseline].settings.classes.get(info.name, info.class_names)) >= 2:
             values = _over_classes(runs, names, places, column, settings)
         else:
             values = _over_images(runs, names, places, column)
@@ -120,15 +118,12 @@ def _columns(
 ) -> tuple[list[RunColumn], dict[str, str]]:
     """Which OOD sets are compared, and why others are not."""
     first = next(iter(runs.values()))
-    known = [first.settings.fpr_name, "auroc"]
     plain = (metric or first.settings.fpr_name).removeprefix(MEAN)
-    if plain not in known:
-        raise UnknownNameError.of("metric of runs", plain, known)
+    UnknownNameError.check("metric of runs", plain, [first.settings.fpr_name, "auroc"])
     sets = {info.name for results in runs.values() for info in results.datasets if info.role is Role.OOD}
     columns = [c for c in run_columns(runs) if c.dataset in sets and c.metric.removeprefix(MEAN) == plain]
     if dataset is not None:
-        if dataset not in sets:
-            raise UnknownNameError.of("OOD set", dataset, sorted(sets))
+        UnknownNameError.check("OOD set", dataset, sets)
         columns = [column for column in columns if column.dataset == dataset]
     left_out = {column.dataset: column.reason for column in columns if column.reason}
     like = [column for column in columns if not column.reason]
@@ -141,19 +136,12 @@ def _columns(
 def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) -> list[str]:
     common = [n for n in next(iter(runs.values())).detectors if all(n in r.detectors for r in runs.values())]
     for name in detectors or ():
-        if name not in common:
-            raise UnknownNameError.of("detector that all runs have", name, common)
+        UnknownNameError.check("detector that all runs have", name, common)
     names = list(dict.fromkeys(common if detectors is None else detectors))
     if not names:
-        reason = (
-            "no detector is in all runs" if detectors is None else "expected at least one detector, got detectors=[]"
-        )
-        raise InvalidArgumentError(f"compare_runs: {reason}")
+        given = "expected at least one detector, got detectors=[]"
+        raise InvalidArgumentError(f"compare_runs: {'no detector is in all runs' if detectors is None else given}")
     return names
-
-
-def _classes(results: RunResults, info: DatasetInfo) -> Sequence[str]:
-    return results.settings.classes.get(info.name, info.class_names)
 
 
 def _over_classes(
@@ -181,25 +169,21 @@ def _over_classes(
     for index in range(len(places)):
         own = better * differences[:, index]
         wins, losses = int((own > 0).sum()), int((own < 0).sum())
-        p_value = float(p_values[index])
-        if settings.test == "sign":
-            p_value = sign_test(wins, losses)
-        is_known = not np.isnan(own).any()
-        rows.append(
-            {
-                "over": "classes",
-                "n": n,
-                "mean": first[:, index].mean(),
-                "mean_baseline": second[:, index].mean(),
-                "difference": differences[:, index].mean(),
-                "ci_low": low[index],
-                "ci_high": high[index],
-                "wins": wins if is_known else np.nan,
-                "losses": losses if is_known else np.nan,
-                "ties": n - wins - losses if is_known else np.nan,
-                "p_value": p_value if is_known else np.nan,
-            }
-        )
+        row = {
+            "over": "classes",
+            "n": n,
+            "mean": first[:, index].mean(),
+            "mean_baseline": second[:, index].mean(),
+            "difference": differences[:, index].mean(),
+            "ci_low": low[index],
+            "ci_high": high[index],
+            "wins": wins,
+            "losses": losses,
+            "ties": n - wins - losses,
+            "p_value": sign_test(wins, losses) if settings.test == "sign" else float(p_values[index]),
+        }
+        unknown = ("wins", "losses", "ties", "p_value") if np.isnan(own).any() else ()
+        rows.append(row | dict.fromkeys(unknown, np.nan))
     return rows
 
 
@@ -227,26 +211,24 @@ def _over_images(
     rows = []
     for place in places:
         one, other, index = of[place.run], of[place.baseline], detectors.index(place.detector)
-        both = ImageParts(
+        of_id, of_ood = (
             np.stack([one.of_id[index], other.of_id[index]]),
             np.stack([one.of_ood[index], other.of_ood[index]]),
-            one.weights,
-            one.classes,
         )
+        both = ImageParts(of_id, of_ood, one.weights, one.classes)
         values = both.values
         best = int(np.argmin(values) if lower else np.argmax(values))
         p_value = float(min(1.0, 2 * below_the_best(both, best, is_lower_better=lower)[1 - best]))
-        rows.append(
-            {
-                "over": "images",
-                "n": both.of_ood.shape[1],
-                "mean": values[0],
-                "mean_baseline": values[1],
-                "difference": values[0] - values[1],
-                **dict.fromkeys(("ci_low", "ci_high", "wins", "losses", "ties"), np.nan),
-                "p_value": np.nan if np.isnan(values).any() else p_value,
-            }
-        )
+        row = {
+            "over": "images",
+            "n": both.of_ood.shape[1],
+            "mean": values[0],
+            "mean_baseline": values[1],
+            "difference": values[0] - values[1],
+            **dict.fromkeys(("ci_low", "ci_high", "wins", "losses", "ties"), np.nan),
+            "p_value": np.nan if np.isnan(values).any() else p_value,
+        }
+        rows.append(row)
     return rows
 
 

@@ -48,10 +48,8 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     ranks = (2 * rankdata(table, axis=0)).astype(np.int64) - (len(table) + 1)
     products = ranks.T @ ranks
     own = np.diag(products).astype(np.float64)
-    squares = np.outer(own, own)
     with np.errstate(invalid="ignore"):  # 0 / 0 is the documented NaN
-        found: Float64[np.ndarray, "levels levels"] = products / np.sqrt(squares)
-    return found
+        return np.asarray(products / np.sqrt(np.outer(own, own)))
 
 
 def level_correlation(

@@ -1,7 +1,6 @@
 """Several runs side by side: comparable values, and ranks."""
 
 import hashlib
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -92,16 +91,13 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
         InvalidArgumentError: The runs are not comparable, or there is none.
     """
     columns = run_columns(runs)
-    own = [column for column in columns if column.dataset == dataset]
-    if not own:
-        raise UnknownNameError.of("data set to compare", dataset, dict.fromkeys(column.dataset for column in columns))
-    metric = metric or own[0].metric
-    found = next((column for column in own if column.metric == metric), None)
-    if found is None:
-        raise UnknownNameError.of(f"metric of {dataset!r} to compare", metric, [column.metric for column in own])
-    if found.reason:
-        raise InvalidArgumentError(f"{metric} of {dataset!r} cannot be compared: {found.reason}")
-    return values_of_column(runs, found)
+    UnknownNameError.check("data set to compare", dataset, {column.dataset for column in columns})
+    own = {column.metric: column for column in columns if column.dataset == dataset}
+    metric = metric or next(iter(own))
+    UnknownNameError.check(f"metric of {dataset!r} to compare", metric, own)
+    if own[metric].reason:
+        raise InvalidArgumentError(f"{metric} of {dataset!r} cannot be compared: {own[metric].reason}")
+    return values_of_column(runs, own[metric])
 
 
 def values_of_column(runs: Mapping[str, AnyResults], column: RunColumn) -> pd.DataFrame:
@@ -110,9 +106,8 @@ def values_of_column(runs: Mapping[str, AnyResults], column: RunColumn) -> pd.Da
     rows = []
     for results in runs.values():
         table = results.table[(results.table["dataset"] == column.dataset) & (results.table["ood_class"] == "")]
-        chosen = table[table["metric"] == column.metric]
-        found = dict(zip(chosen["detector"], chosen["value"], strict=True))
-        rows.append([found.get(name, math.nan) for name in detectors])
+        values = table[table["metric"] == column.metric].set_index("detector")["value"]
+        rows.append(values.reindex(detectors).tolist())
     index, columns = pd.Index(list(runs), name="run"), pd.Index(detectors, name="detector")
     return pd.DataFrame(rows, index=index, columns=columns, dtype="float64")
 
@@ -161,9 +156,8 @@ def _set(results: RunResults, info: DatasetInfo) -> _Set:
     if grouped:
         digest.update(rows["group"].to_numpy(dtype="int64").tobytes())
     labels = rows["label"].to_numpy(dtype="int64")
-    of_labels = (
-        hashlib.blake2b(pd.factorize(labels)[0].astype("int64").tobytes()).digest() if (labels >= 0).any() else b""
-    )
+    codes = pd.factorize(labels)[0].astype("int64").tobytes()
+    of_labels = hashlib.blake2b(codes).digest() if (labels >= 0).any() else b""
     return _Set(info.role, classes, len(rows), digest.digest(), of_labels)
 
 

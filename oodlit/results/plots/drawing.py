@@ -92,11 +92,10 @@ def _(chart: Histograms) -> Figure:
 
 def _histogram(axes: "Axes", panel: Histogram) -> None:
     for index, (name, shares) in enumerate(zip(panel.datasets, panel.shares, strict=True)):
-        edges = np.linspace(0.0, 1.0, len(shares) + 1)
         kind = "OOD" if index else "ID"
         axes.stairs(
-            shares, edges, fill=not index, alpha=1.0 if index else 0.5, color=_COLOURS[index % len(_COLOURS)],
-            linewidth=1.2, label=f"{kind} ({_shown(name)})",
+            shares, np.linspace(0.0, 1.0, len(shares) + 1), fill=not index, alpha=1.0 if index else 0.5,
+            color=_COLOURS[index % len(_COLOURS)], linewidth=1.2, label=f"{kind} ({_shown(name)})",
         )  # fmt: skip
     if not np.isnan(panel.position):
         axes.axvline(panel.position, color="black", linewidth=1, linestyle="--", label="threshold")
@@ -139,8 +138,7 @@ def _bars(chart: Grid) -> Figure:
 def _heat_map(chart: Grid) -> Figure:
     """Detectors as rows; every cell has its value in percent."""
     width, height = 1.9 + 0.25 * len(chart.classes), 1.7 + 0.24 * len(chart.detectors)
-    figure = Figure(figsize=(max(width, 5.0), height), layout="constrained")
-    axes = figure.subplots()
+    figure, axes = _new_figure((max(width, 5.0), height))
     shares = np.array([[cell.value for cell in row] for row in chart.cells]).T
     colours: dict[str, Any] = {"cmap": "viridis_r", "vmin": 0, "vmax": 1}
     if chart.limit is not None and 0 < chart.limit < 1:
@@ -151,9 +149,7 @@ def _heat_map(chart: Grid) -> Figure:
         red, green, blue, _ = image.to_rgba(share)
         dark = 0.299 * red + 0.587 * green + 0.114 * blue < 0.5
         axes.text(j, i, text, ha="center", va="center", fontsize=6, color="white" if dark else "black")
-    totals = [
-        f"mean {100 * total.value:.1f}" if chart.limit is None else f"{total.value:g} failed" for total in chart.totals
-    ]
+    totals = [f"mean {100 * t.value:.1f}" if chart.limit is None else f"{t.value:g} failed" for t in chart.totals]
     rows = [f"{_shown(name)}  ({total})" for name, total in zip(chart.detectors, totals, strict=True)]
     columns = [f"{_shown(short(name))}  ({n})" for name, n in zip(chart.classes, chart.sizes, strict=True)]
     axes.set_yticks(range(len(rows)), rows, fontsize=8)

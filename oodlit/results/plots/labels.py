@@ -13,7 +13,4 @@ def pretty(metric: str) -> str:
         >>> pretty("mean_fpr95"), pretty("pooled_auroc")
         ('mean FPR@95', 'pooled AUROC')
     """
-    text = metric.replace("_", " ")
-    for name in ("fpr", "der"):
-        text = text.replace(name, f"{name.upper()}@")
-    return text.replace("auroc", "AUROC")
+    return metric.replace("_", " ").replace("fpr", "FPR@").replace("der", "DER@").replace("auroc", "AUROC")

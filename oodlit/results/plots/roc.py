@@ -40,14 +40,13 @@ def roc(
         threshold = results.threshold(name)
         dot = float((ood[name] >= threshold).mean()), float((inside[name] >= threshold).mean())
         lines.append(Line(name, tuple(fpr.tolist()), tuple(tpr.tolist()), (dot,)))
-    tpr_of_dots = results.settings.tpr
     return Curves(
-        f"ROC of {info.name}{f', {ood_class}' if ood_class else ''}: dots at {100 * tpr_of_dots:g} % TPR",
+        f"ROC of {info.name}{f', {ood_class}' if ood_class else ''}: dots at {100 * results.settings.tpr:g} % TPR",
         "OOD images accepted (FPR)",
         "ID images accepted (TPR)",
         tuple(lines),
         near_zero=True,
-        level=tpr_of_dots,
+        level=results.settings.tpr,
     )
 
 

@@ -88,8 +88,7 @@ class ScoreAxis:
             return np.asarray(np.mean(ranks, axis=(0, 1)))
         inside = np.clip(values.astype(float), self.low, self.high)
         low, at, high = (self._moved(x) for x in (np.atleast_1d(self.low), inside, np.atleast_1d(self.high)))
-        positions: np.ndarray = np.clip((at - low) / (high - low), 0.0, 1.0)
-        return positions
+        return np.asarray(np.clip((at - low) / (high - low), 0.0, 1.0))
 
     def _moved(self, values: np.ndarray) -> np.ndarray:
         return np.arcsinh((values - self.centre) / self.scale) if self.scale else values

@@ -65,8 +65,7 @@ def id_and_ood_images(
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
     inside, ood = (results.images(part.name) for part in (results.id_dataset, info))
     if ood_class is not None:
-        if ood_class not in info.class_names:
-            raise UnknownNameError.of(f"class of {info.name!r}", ood_class, info.class_names)
+        UnknownNameError.check(f"class of {info.name!r}", ood_class, info.class_names)
         ood = results.scores[results.scores["dataset"] == info.name]
         ood = ood[ood["group"] == info.class_names.index(ood_class)]
     if not len(ood) or not len(inside):
@@ -79,9 +78,8 @@ def id_and_ood_images(
 def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[str, str], Estimate]:
     """Values of a metric by detector and class; the class is empty for the whole data set."""
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
-    numbers = zip(*(rows[name].tolist() for name in ("value", "ci_low", "ci_high", "n_ood")), strict=True)
-    places = zip(rows["detector"], rows["ood_class"], strict=True)
-    return defaultdict(Estimate, {place: Estimate(*row) for place, row in zip(places, numbers, strict=True)})
+    values = rows[["detector", "ood_class", "value", "ci_low", "ci_high", "n_ood"]].itertuples(index=False)
+    return defaultdict(Estimate, {(detector, name): Estimate(*numbers) for detector, name, *numbers in values})
 
 
 def model_name(results: RunResults) -> str:
