@@ -56,8 +56,7 @@ class AnyResults(ABC):
             UnknownNameError: There is none.
         """
         known = {info.name: info for info in self.datasets}
-        if name not in known:
-            raise UnknownNameError.of("data set", name, known)
+        UnknownNameError.check("data set", name, known)
         return known[name]
 
     def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
@@ -66,15 +65,11 @@ class AnyResults(ABC):
         Raises:
             UnknownNameError: The table has no such row.
         """
-        table = self.table
-        rows = table[
-            (table["metric"] == metric)
-            & (table["dataset"] == dataset)
-            & (table["detector"] == detector)
-            & (table["ood_class"] == ood_class)
-        ]
+        places = self.table[["metric", "dataset", "detector", "ood_class"]]
+        rows = self.table[(places == [metric, dataset, detector, ood_class]).all(axis=1)]
         if rows.empty:
-            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
+            known = metric_names(self.table)
+            names = [name for name in known if name.startswith(f"{dataset}/{detector}/")] or known
             raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
         return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
 
@@ -101,8 +96,7 @@ class AnyResults(ABC):
             UnknownNameError: There is no such detector.
         """
         for name in names:
-            if name not in self.detectors:
-                raise UnknownNameError.of("detector in these results", name, self.detectors)
+            UnknownNameError.check("detector in these results", name, self.detectors)
 
     @abstractmethod
     def threshold(self, detector: str) -> float:

@@ -143,8 +143,7 @@ def _metric_of(name: str) -> TableMetric | None:
         name = name.removeprefix(prefix)
     number = (re.findall(r"\d[\d.]*$", name) or [""])[0]
     for entry in entries():
-        if name == entry.name and not entry.numbered_by:
-            return TableMetric(entry)
-        if number and entry.numbered_by and name == entry.name + number:
-            return TableMetric(entry, number)
+        own = number if entry.numbered_by else ""
+        if name == entry.name + own and bool(own) == bool(entry.numbered_by):
+            return TableMetric(entry, own)
     return None

@@ -104,8 +104,7 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
     """Raise unless every class chosen in the settings is a group of its data set."""
     known = {info.name: info for info in datasets}
     for name, classes in settings.classes.items():
-        if name not in known:
-            raise UnknownNameError.of("data set in classes=", name, known)
+        UnknownNameError.check("data set in classes=", name, known)
         if not classes:
             raise InvalidArgumentError(f"classes={{{name!r}: []}}: expected at least one class")
         if known[name].role in NAMES_OF_LABELS:
@@ -115,5 +114,4 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
         if known[name].role is Role.POOL:
             known[name].check_pool(len(set(classes)))
         for chosen in classes:
-            if chosen not in known[name].class_names:
-                raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)
+            UnknownNameError.check(f"class of {name!r}", chosen, known[name].class_names)

@@ -55,11 +55,8 @@ def metric_names(table: pd.DataFrame) -> list[str]:
 
     Names that become equal by the replacement get `_2`, `_3`, ... in the order of the rows.
     """
-    names = []
-    for row in table.itertuples(index=False):
-        parts = [str(row.dataset), str(row.detector), str(row.metric)] + ([str(row.ood_class)] if row.ood_class else [])
-        names.append("/".join(map(safe, parts)))
-    return distinct(names)
+    rows = table[["dataset", "detector", "metric", "ood_class"]].itertuples(index=False, name=None)
+    return distinct("/".join(safe(str(part)) for part in row if part) for row in rows)
 
 
 def distinct(names: Iterable[str], *, same: Callable[[str], str] = str) -> list[str]:

@@ -205,10 +205,8 @@ class Results(RunResults):
         known = self.settings.to_json()
         if unknown := sorted(set(changes) - set(known)):
             raise InvalidArgumentError(f"recompute: unknown settings {unknown}; choose from {sorted(known)}")
-        given = known | changes
-        return Results.from_scores(
-            self.scores, self.datasets, self.detectors, run=self.run, estimates=self.estimates, **given
-        )
+        given = {"run": self.run, "estimates": self.estimates, **known, **changes}
+        return Results.from_scores(self.scores, self.datasets, self.detectors, **given)
 
     # --- views ----------------------------------------------------------------------------------------------------
 
@@ -374,8 +372,7 @@ class Results(RunResults):
         """
         plots = importlib.import_module("oodlit.results.plots")  # matplotlib is loaded only for figures
 
-        if kind not in plots.FIGURES:
-            raise UnknownNameError.of("figure", kind, plots.FIGURES)
+        UnknownNameError.check("figure", kind, plots.FIGURES)
         figure: Figure = plots.FIGURES[kind](self, **options)
         return figure
 

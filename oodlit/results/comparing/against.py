@@ -194,7 +194,7 @@ class _Run:
         """Values and intervals by place in the table of the run; the FPR by the published threshold rule."""
         rule = self.protocol.threshold
         other = _fpr(self.results, rule) if rule not in ("", self.results.settings.rule) else {}
-        places = self.results.table[[*_Place._fields, "value", "ci_low", "ci_high"]].itertuples(index=False, name=None)
+        places = self.results.table[[*COLUMNS[:4], "value", "ci_low", "ci_high"]].itertuples(index=False, name=None)
         return {row[:4]: row[4:] for row in places} | other
 
     @cached_property

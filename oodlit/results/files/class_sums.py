@@ -14,7 +14,7 @@ from oodlit.results.info import DatasetInfo
 
 ESTIMATES = ("dataset", "ood_class", "detector", "confidence", "severity", "standard_error", "n_estimation", "digest")
 """Columns of the table of estimates; see `RunResults`."""
-_SUM, _SQUARE = "sum ", "square "
+_PREFIXES = {"sums": "sum ", "squares": "square "}
 
 
 class ClassSums:
@@ -28,7 +28,7 @@ class ClassSums:
     def __init__(self, detectors: Sequence[str], num_classes: int) -> None:
         """Start at zero."""
         self.detectors, self.num_classes = tuple(detectors), num_classes
-        self._sums, self._squares = (ExactSums(len(self.detectors) * num_classes) for _ in range(2))
+        self._sums = {kind: ExactSums(len(self.detectors) * num_classes) for kind in _PREFIXES}
         self._digests = torch.zeros(num_classes, dtype=torch.int64)
 
     def add(self, groups: Int[Tensor, " n"], confidences: Mapping[str, Float[Tensor, " n"]]) -> None:
@@ -42,8 +42,8 @@ class ClassSums:
             return
         cells = torch.cat([groups + self.detectors.index(name) * self.num_classes for name in confidences])
         values = torch.cat([value.double() for value in confidences.values()])
-        self._sums.add(cells, values)
-        self._squares.add(cells, values.square())
+        self._sums["sums"].add(cells, values)
+        self._sums["squares"].add(cells, values.square())
 
     def add_digests(self, groups: Int[Tensor, " n"], digests: Sequence[int]) -> None:
         """Add 64-bit digests of images, estimation or test, to their classes, independently of their order."""
@@ -52,16 +52,13 @@ class ClassSums:
 
     def state(self) -> dict[str, Any]:
         """All sums, as plain tensors."""
-        sums, squares = (
-            {n: torch.from_numpy(v) for n, v in s.to_columns().items()} for s in (self._sums, self._squares)
-        )
-        return {"sums": sums, "squares": squares, "digests": self._digests}
+        tensors = {kind: {n: torch.from_numpy(v) for n, v in s.to_columns().items()} for kind, s in self._sums.items()}
+        return {**tensors, "digests": self._digests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Replace all sums by those of `state`."""
-        self._sums, self._squares = (
-            ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()}) for kind in ("sums", "squares")
-        )
+        for kind in self._sums:
+            self._sums[kind] = ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()})
         self._digests = state["digests"]
 
     def frame(self, *, detectors: Sequence[str]) -> pd.DataFrame:
@@ -71,8 +68,8 @@ class ClassSums:
             "group": np.tile(np.arange(self.num_classes), len(self.detectors)),
             "digest": np.tile(self._digests.numpy(), len(self.detectors)),
         }
-        for kind, sums in ((_SUM, self._sums), (_SQUARE, self._squares)):
-            columns |= {f"{kind}{name}": values for name, values in sums.to_columns().items()}
+        for kind, sums in self._sums.items():
+            columns |= {f"{_PREFIXES[kind]}{name}": values for name, values in sums.to_columns().items()}
         frame = pd.DataFrame(columns)
         return frame[frame["detector"].isin(detectors)].reset_index(drop=True)
 
@@ -99,23 +96,20 @@ def estimates(
         total = {name: sum((part[name].to_numpy() for part in own[1:]), own[0][name].to_numpy()) for name in names}
         sums, squares = (
             ExactSums.from_columns({n.removeprefix(kind): v for n, v in total.items() if n.startswith(kind)})
-            for kind in (_SUM, _SQUARE)
+            for kind in _PREFIXES.values()
         )
-        counts = total[f"{_SUM}{COUNT}"]
-        rows.append(
-            pd.DataFrame(
-                {
-                    "dataset": info.name,
-                    "ood_class": list(info.class_names),
-                    "detector": detector,
-                    "confidence": kinds[detector],
-                    "severity": sums.means().numpy(),
-                    "standard_error": _standard_errors(counts, sums.sums().numpy(), squares.sums().numpy()),
-                    "n_estimation": counts,
-                    "digest": total["digest"],
-                }
-            )
-        )
+        counts = total[f"{_PREFIXES['sums']}{COUNT}"]
+        columns = {
+            "dataset": info.name,
+            "ood_class": list(info.class_names),
+            "detector": detector,
+            "confidence": kinds[detector],
+            "severity": sums.means().numpy(),
+            "standard_error": _standard_errors(counts, sums.sums().numpy(), squares.sums().numpy()),
+            "n_estimation": counts,
+            "digest": total["digest"],
+        }
+        rows.append(pd.DataFrame(columns))
     return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=list(ESTIMATES))
 
 

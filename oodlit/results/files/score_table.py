@@ -38,8 +38,7 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     for name in IDENTITY[:2]:
         frame[name] = _text_column(frame, name)
     for name in frame["dataset"].unique():
-        if name not in names:
-            raise UnknownNameError.of("data set in the scores", str(name), names)
+        UnknownNameError.check("data set in the scores", str(name), names)
     for name in IDENTITY[2:]:
         if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
             raise InvalidArgumentError(
@@ -92,13 +91,11 @@ def checked_estimates(
         )
     if missing := [name for name in ESTIMATES if name not in estimates.columns]:
         raise InvalidArgumentError(f"estimates: missing columns {missing}; found {list(estimates.columns)}")
-    needed = pd.MultiIndex.from_product([[pools[0].name], detectors, pools[0].class_names])
-    for info in pools[1:]:
-        needed = needed.append(pd.MultiIndex.from_product([[info.name], detectors, info.class_names]))
+    needed = [(info.name, detector, name) for info in pools for detector in detectors for name in info.class_names]
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
     if not index.is_unique:
         raise InvalidArgumentError("estimates: a row occurs twice; expected one per pool, detector and class")
-    places = index.get_indexer(needed)
+    places = index.get_indexer(pd.MultiIndex.from_tuples(needed))
     if (places < 0).any():
         first = " / ".join(map(str, needed[int((places < 0).argmax())]))
         raise InvalidArgumentError(f"estimates: missing row {first}; expected one per pool, detector and class")

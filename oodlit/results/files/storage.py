@@ -123,12 +123,8 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     target = Path(directory)
     if any((target / place / RUN).is_file() for place in ("", PENDING, UNFINISHED)):
         return True
-    kept = None if keep is None else keep.resolve()
-    if parts := [
-        name
-        for name in (TABLE, SCORES, *PARTS, *BESIDE)
-        if (target / name).exists() and (target / name).resolve() != kept
-    ]:
+    there = [target / name for name in (TABLE, SCORES, *PARTS, *BESIDE) if (target / name).exists()]
+    if parts := [path.name for path in there if keep is None or path.resolve() != keep.resolve()]:
         raise InvalidArgumentError(
             f"{target} contains {', '.join(parts)} but no {RUN}, so it cannot be identified and would be overwritten;"
             " move it or choose another folder"
@@ -164,9 +160,8 @@ def read(
     while True:
         run = _content(source, RUN)
         try:
-            return _parsed(
-                source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, *PARTS)}, kind
-            )
+            found = {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, *PARTS)}
+            return _parsed(source, found, kind)
         except DataError:
             if _content(source, RUN) == run:
                 raise
@@ -225,8 +220,7 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
     try:
         # As text first: Python parses numbers exactly, pandas does not in every version.
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
-        is_of_boxes = "t_star" in table
-        numbers, counts = (_NUMBERS, _COUNTS) if is_of_boxes else (_NUMBERS[:3], _COUNTS[:2])
+        numbers, counts = (_NUMBERS, _COUNTS) if "t_star" in table else (_NUMBERS[:3], _COUNTS[:2])
         for name in numbers:
             table[name] = [float(text) if text else math.nan for text in table[name]]
         return table.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(counts, "int64"))
@@ -276,9 +270,8 @@ def _replace(temporary: Path, target: Path) -> None:
             temporary.rename(pending)  # from here on, the new results are read
             break
         except OSError:
-            if (
-                attempt == _ATTEMPTS - 1 or not pending.is_dir()
-            ):  # else another process was faster: complete its move first
+            # If there is one, another process was faster: complete its move first.
+            if attempt == _ATTEMPTS - 1 or not pending.is_dir():
                 raise
     fsync(target)
     _finish(target)

@@ -149,14 +149,10 @@ def interruption(run: RunRecord) -> str:
 
 def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd.DataFrame]]) -> dict[str, str]:
     """Detectors without scores of a test stream, with the reason."""
+    tested = {info.name: parts for info, parts in frames.items() if info.role is not Role.TRAIN}
     found = {}
     for name in detectors:
-        without = [
-            info.name
-            for info, parts in frames.items()
-            if info.role is not Role.TRAIN and not all(name in part for part in parts)
-        ]
-        if without:
+        if without := [dataset for dataset, parts in tested.items() if not all(name in part for part in parts)]:
             found[name] = f"has no scores of {', '.join(without)}; the run was interrupted before it recorded why"
     return found
 

@@ -40,6 +40,5 @@ def published_table(name: str) -> PublishedTable:
         'classes'
     """
     tables = published_tables()
-    if name not in tables:
-        raise UnknownNameError.of("published table", name, tables)
+    UnknownNameError.check("published table", name, tables)
     return tables[name]

@@ -9,7 +9,6 @@ since. Every curve belongs to a pool that its own model and confidence function 
 ImageNet-21k, 1000 per level.
 """
 
-import bisect
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -77,18 +76,11 @@ def published_curves(kappa: str | None = None) -> tuple[PublishedCurve, ...]:
         (1848, 539)
     """
     if kappa is not None:
-        if kappa not in kappas():
-            raise UnknownNameError.of("confidence function", kappa, kappas())
+        UnknownNameError.check("confidence function", kappa, kappas())
         return tuple(curve for curve in published_curves() if curve.kappa == kappa)
     return tuple(
-        PublishedCurve(
-            row["model"],
-            row["kappa"],
-            float(row["accuracy"]),
-            float(row["id_auroc"]),
-            tuple(float(row[f"s{level}"]) for level in range(LEVELS)),
-        )
-        for row in read_rows("cood_curves.csv.gz")
+        PublishedCurve(model, kappa, float(accuracy), float(id_auroc), tuple(map(float, levels)))
+        for model, kappa, accuracy, id_auroc, *levels in map(dict.values, read_rows("cood_curves.csv.gz"))
     )
 
 
@@ -124,14 +116,10 @@ def rank_curve(levels: Sequence[float], kappa: str) -> CurveRank:
             f"rank_curve: expected {LEVELS} values in 0..1, easiest level first, got {list(levels)}"
         )
     curves = published_curves(kappa)
-    below, equal = [], []
-    for level, value in enumerate(levels):
-        others = sorted(curve.levels[level] for curve in curves)
-        below.append(bisect.bisect_left(others, value))
-        equal.append(bisect.bisect_right(others, value) - below[-1])
-    means = sorted(curve.mean for curve in curves)
-    mean_below = bisect.bisect_left(means, sum(levels) / LEVELS)
-    return CurveRank(kappa, len(curves), tuple(below), tuple(equal), mean_below)
+    below = tuple(sum(curve.levels[level] < value for curve in curves) for level, value in enumerate(levels))
+    equal = tuple(sum(curve.levels[level] == value for curve in curves) for level, value in enumerate(levels))
+    mean_below = sum(curve.mean < sum(levels) / LEVELS for curve in curves)
+    return CurveRank(kappa, len(curves), below, equal, mean_below)
 
 
 def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ...]]:
@@ -209,10 +197,8 @@ def printed_rank_correlation() -> tuple[tuple[float, ...], ...]:
         >>> printed_rank_correlation()[0][10]
         0.376
     """
-    cells = {
-        (int(r["severity_a"]), int(r["severity_b"])): float(r["spearman"])
-        for r in read_rows("cood_rank_correlation.csv")
-    }
+    rows = read_rows("cood_rank_correlation.csv")
+    cells = {(int(row["severity_a"]), int(row["severity_b"])): float(row["spearman"]) for row in rows}
     return tuple(tuple(cells[a, b] for b in range(LEVELS)) for a in range(LEVELS))
 
 

@@ -169,9 +169,8 @@ class PublishedTable:
             >>> OPENOOD.value("SCALE", "far", "auroc", model="ResNet50")
             0.9653
         """
-        known = dict.fromkeys(figure.model for figure in self.figures())
-        if model is not None and model not in known:
-            raise UnknownNameError.of(f"model of {self.name}", model, known)
+        if model is not None:
+            UnknownNameError.check(f"model of {self.name}", model, {figure.model for figure in self.figures()})
         asked = {model} if model is not None else set(self.models())
         of = (detector, dataset, metric)
         found = {f.model: f.value for f in self.figures() if (f.detector, f.dataset, f.metric) == of}
@@ -189,9 +188,8 @@ class PublishedTable:
 
     def _plain_names(self, printed: str) -> set[str]:
         """Possible class names of a printed name: as mapped, as printed, and without the variant after a dash."""
-        if printed in self.detectors:
-            return {_plain(self.detectors[printed])} - {""}
-        return {_plain(printed), _plain(printed.rpartition("-")[0])} - {""}
+        names = [self.detectors[printed]] if printed in self.detectors else [printed, printed.rpartition("-")[0]]
+        return {_plain(name) for name in names} - {""}
 
 
 def _plain(name: str) -> str:

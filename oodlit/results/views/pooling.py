@@ -33,10 +33,9 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
             rows = rows[(rows["dataset"] != info.name) | rows["group"].isin(groups)]
     shared = shared_rows(rows, results.detectors)
     if shared.any():
-        keys = rows.loc[shared, "key"]
         warnings.warn(
             f"{int(shared.sum())} of {len(rows)} images occur in more than one of {', '.join(names)}"
-            f" and are counted once, first: {', '.join(keys[:3])}",
+            f" and are counted once, first: {', '.join(rows.loc[shared, 'key'][:3])}",
             SharedImagesWarning,
             stacklevel=3,
         )

@@ -36,24 +36,15 @@ def severities(results: RunResults, dataset: str, detector: str | None = None) -
     for name in names:
         found = _levels(results, sets, info, name)
         levels, order = found.levels, found.levels.order.numpy()
-        own = found.estimates.iloc[order]
-        frames.append(
-            pd.DataFrame(
-                {
-                    "detector": name,
-                    "ood_class": own["ood_class"].to_numpy(),
-                    "severity": own["severity"].to_numpy(),
-                    "standard_error": own["standard_error"].to_numpy(),
-                    "auroc": levels.classes.auroc.numpy()[order],
-                    fpr: levels.classes.fpr.numpy()[order],
-                    "n_estimation": own["n_estimation"].to_numpy(),
-                    "n_test": levels.classes.sizes.numpy()[order],
-                    "levels": _level_names(levels.starts.tolist(), levels.width, len(order)),
-                    "confidence": own["confidence"].to_numpy(),
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+        computed = {
+            "auroc": levels.classes.auroc.numpy()[order],
+            fpr: levels.classes.fpr.numpy()[order],
+            "n_test": levels.classes.sizes.numpy()[order],
+            "levels": _level_names(levels.starts.tolist(), levels.width, len(order)),
+        }
+        frames.append(found.estimates.iloc[order].assign(**computed))
+    columns = ["detector", "ood_class", "severity", "standard_error", "auroc", fpr, "n_estimation", "n_test", "levels"]
+    return pd.concat(frames, ignore_index=True)[[*columns, "confidence"]]
 
 
 def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit: int = 12) -> pd.DataFrame:
@@ -80,9 +71,8 @@ def levels(results: RunResults, dataset: str) -> pd.DataFrame:
     table = results.table[results.table["dataset"] == dataset].set_index(["detector", "ood_class", "metric"])
     kinds = dict(zip(_estimates(results)["detector"], _estimates(results)["confidence"], strict=True))
     for name in results.detectors:
-        kind = kinds[name]
         scores = sets.values(name, sets.id).double()
-        id_confidence[name] = float((scores.exp() if kind == "exp(score)" else scores).mean())
+        id_confidence[name] = float((scores.exp() if kinds[name] == "exp(score)" else scores).mean())
         try:
             found = _levels(results, sets, info, name)
             severity = found.estimates["severity"].to_numpy()
@@ -116,8 +106,8 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
     entries = {}
     for name, results in runs.items():
         info = _pool(results, dataset)
-        inside = results.id_dataset.name
-        entries[name] = {"id_images": results.run.counts[inside], **structs.asdict(results.run.pools[info.name])}
+        id_images = results.run.counts[results.id_dataset.name]
+        entries[name] = {"id_images": id_images, **structs.asdict(results.run.pools[info.name])}
     if not entries:
         raise InvalidArgumentError(f"expected at least one run to compare on {dataset!r}, got none")
     first, *others = entries

@@ -13,21 +13,18 @@ from oodlit.roles import UNKNOWN_CLASSES, Role
 
 def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """See `Results.summary`."""
+    rows = results.table[results.table["ood_class"] == ""]
     chosen: list[tuple[str, str]] = []
     for info in results.datasets:
-        present = set(
-            results.table.loc[(results.table["dataset"] == info.name) & (results.table["ood_class"] == ""), "metric"]
-        )
+        present = set(rows.loc[rows["dataset"] == info.name, "metric"])
         own = results.settings.der_names[:1] if info.role is Role.SHIFT else headline_metrics(info, results.settings)
         wanted = own if metrics is None else metrics
         chosen += [(info.name, metric) for metric in wanted if metric in present]
     for metric in metrics or ():
         if metric not in {name for _, name in chosen}:
-            known = results.table.loc[results.table["ood_class"] == "", "metric"].unique()
-            raise UnknownNameError.of("metric of a data set", metric, map(str, known))
+            raise UnknownNameError.of("metric of a data set", metric, map(str, rows["metric"].unique()))
     columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
-    rows = results.table[(results.table["ood_class"] == "") & (results.table["detector"] != MODEL)]
-    wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")
+    wide = rows[rows["detector"] != MODEL].pivot(index="detector", columns=["dataset", "metric"], values="value")
     shown = wide.reindex(index=pd.Index(results.detectors, name="detector"), columns=columns)
     shown.attrs["note"] = _note(results, list(dict.fromkeys(name for name, _ in chosen)))
     return shown
@@ -38,20 +35,16 @@ def _note(results: RunResults, datasets: Sequence[str]) -> str:
     inside = results.id_dataset.name
     counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
-    text = (
-        f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)}), rule {settings.rule!r}"
-    )
-    return f"{text}; {others}." if others else f"{text}."
+    kept = f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)})"
+    return f"{kept}, rule {settings.rule!r}{'; ' if others else ''}{others}."
 
 
 def per_class(results: RunResults, dataset: str, metric: str | None = None) -> pd.DataFrame:
     """See `Results.per_class`."""
     info = results.dataset(dataset)
-    metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else None)
-    metric = metric or results.settings.fpr_name
+    metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else results.settings.fpr_name)
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
-    if metric not in set(rows["metric"]):
-        raise UnknownNameError.of(f"metric per class of {dataset!r}", metric, map(str, rows["metric"].unique()))
+    UnknownNameError.check(f"metric per class of {dataset!r}", metric, [*map(str, rows["metric"].unique())])
     rows = rows[rows["metric"] == metric]
     wide = rows.pivot(index="ood_class", columns="detector", values="value")
     names = rows["ood_class"].unique().tolist() if info.role is Role.POOL else info.class_names  # levels of a pool
@@ -76,8 +69,4 @@ def unit_tests(results: RunResults) -> pd.DataFrame:
         index = pd.MultiIndex.from_arrays([[], []], names=["dataset", "test"])
         return pd.DataFrame(index=index, columns=list(results.detectors), dtype="float64")
     index = pd.MultiIndex.from_tuples(order, names=["dataset", "test"])
-    return pd.DataFrame(
-        wide.reindex(index=pd.MultiIndex.from_tuples(order)).reindex(columns=list(results.detectors)).to_numpy(),
-        index=index,
-        columns=list(results.detectors),
-    )
+    return wide.reindex(index=index, columns=list(results.detectors)).rename_axis(columns=None)
