@@ -5,6 +5,7 @@ from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.callbacks.detection import OODDetection
+from oodlit.datamodules.stream_identity import workers_decoder
 from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import DTYPES
@@ -76,7 +77,9 @@ class FeatureCache(RunCallback):
             "fingerprint": module.fingerprint_with(datamodule.transform_for(module)),
             "dtype": self.dtype,
             "precision": str(trainer.precision),
-            "decoder": trainer.strategy.root_device.type if datamodule.decode_on_device else "workers",
+            "decoder": trainer.strategy.root_device.type
+            if datamodule.decode_on_device
+            else workers_decoder(datamodule.decode),
         }
         self.lock_folder(trainer)
         recording = Recording(

@@ -1,25 +1,34 @@
-"""Identify the content of streams without reading their images."""
+"""Identify the content of streams from names and sampled images."""
 
 import hashlib
-from collections.abc import Callable, Iterable
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+import numpy as np
+from torch import Tensor
+
+from oodlit.base.code_identity import code_digest
 from oodlit.datamodules.classes import AlignedSource
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestSource
 from oodlit.datamodules.pool import PooledSource
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
-from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.sources import DatasetSource, FileSource, IndexedSource, MemorySource
+from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.datamodules.thinning import ThinnedSource
 
 
 def identity(stream: Stream) -> dict[str, str | int]:
-    """Facts that identify a stream: role, number of images, names, and a digest of its source.
+    """Facts that identify a stream: role, number of images, names, and digests of its source and of sampled images.
 
-    The digest covers the manifest of shards, and the keys, labels and groups of files and of samples in memory. Image
-    bytes are not read. A custom source is identified by its class, its length, and its attribute `content` (text) if it
-    has one.
+    "content" covers the manifest of shards, and the keys, labels and groups of files and of samples in memory. "sample"
+    covers the sizes of all files and the content of images that are spread over the source; shards are not read again,
+    since their manifest has checksums. It is empty where there is nothing to read. A custom source is identified by its
+    class, its length, its attribute `content` (text) if it has one, and its first, middle and last image.
 
     Example:
         >>> from oodlit.datamodules.stream import Sample
@@ -36,7 +45,42 @@ def identity(stream: Stream) -> dict[str, str | int]:
         "prepared": stream.prepared,
         "split": _split(stream),
         "content": _content(stream.source),
+        "sample": _sample(stream.source),
     }
+
+
+def other_fact(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """Return the fact in which a stream differs from a known one; empty if they are the same.
+
+    Facts that one of them lacks, as records of earlier versions do, are not compared.
+    """
+    return next(
+        (fact for fact, value in facts.items() if "" not in (was := known.get(fact, ""), value) and was != value), ""
+    )
+
+
+def workers_decoder(decode: Decode) -> str:
+    """Name what decodes the images in the workers."""
+    return f"workers {decoder_of(decode)}".rstrip()
+
+
+def decoder_of(decode: Decode) -> str:
+    """Identify a decoder that may return other pixels than `decode_image`; empty for that one.
+
+    Example:
+        >>> decoder_of(partial(decode_image, max_pixels=10**9)), decoder_of(partial(decode_image, reduce_to=8))
+        ('', 'decode_image(reduce_to=8)')
+    """
+    function, options = (decode.func, decode.keywords) if isinstance(decode, partial) else (decode, {})
+    positions = decode.args if isinstance(decode, partial) else ()
+    options = {name: value for name, value in options.items() if name != "max_pixels" or function is not decode_image}
+    if function is decode_image and not options:
+        return ""
+    given = ", ".join(
+        [*map(_described, positions), *(f"{name}={_described(v)}" for name, v in sorted(options.items()))]
+    )
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{name}({given}) {code_digest([function])}".rstrip()
 
 
 def _split(stream: Stream) -> str:
@@ -69,6 +113,68 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     UnitTestSource: lambda s: [s.templates, "" if s.images is None else _content(s.images), s.tests, s.seed, s.scale],
 }
 """What identifies a source, by its class."""
+
+
+def _sample(source: object) -> str:
+    """A digest of what is in some images; empty if it is known otherwise, or differs from one reading to the next."""
+    for kind, inner in _INNER.items():
+        if isinstance(source, kind):
+            return _digest(found) if any(found := [_sample(one) for one in inner(source)]) else ""
+    if isinstance(source, ShardSource) or not isinstance(source, Source) or getattr(source, "content", ""):
+        return ""
+    return "" if (digest := _digest(_read(source))) != _digest(_read(source)) else digest
+
+
+_INNER: dict[type, Callable[[Any], list[object]]] = {
+    ThinnedSource: lambda s: [s.source],
+    AlignedSource: lambda s: [s.source],
+    PooledSource: lambda s: [one.source for one in s.streams],
+    CorruptedSource: lambda s: [s.images, decoder_of(s.decode)],
+    UnitTestSource: lambda s: [s.images, decoder_of(s.decode)],
+}
+"""The sources that others read."""
+
+
+def _read(source: Source) -> Iterator[object]:
+    """What identifies the samples of a source."""
+    most = 1024 if isinstance(source, MemorySource) else 32 if isinstance(source, IndexedSource) else 3
+    for place in sorted({round(part * (len(source) - 1)) for part in np.linspace(0, 1, most).tolist()} - {-1}):
+        yield from map(_seen, source.read(place, place + 1))
+    if isinstance(source, FileSource):
+        yield from map(_size, source.paths)
+    if isinstance(source, DatasetSource):
+        yield from _dataset(source.dataset)
+
+
+def _seen(sample: Sample) -> tuple[object, ...]:
+    image = sample.image
+    if isinstance(image, Tensor):
+        image = repr((image.shape, image.dtype)).encode() + image.double().cpu().numpy().tobytes()
+    elif not isinstance(image, bytes):
+        image = repr((image.mode, image.size)).encode() + image.tobytes()
+    return sample.key, sample.label, sample.group, hashlib.blake2b(image, digest_size=12).hexdigest()
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a million paths
+    except OSError:  # the run lists it as unreadable, or stops there
+        return -1
+
+
+def _dataset(dataset: Any) -> Iterator[object]:
+    """Settings and labels of a map-style data set, and of those that it selects from."""
+    for name in ("content", "indices", "targets", "labels"):
+        yield np.asarray(getattr(dataset, name, ())).tolist()
+    for name in ("transform", "target_transform", "transforms"):
+        yield _described(getattr(dataset, name, None))
+    if (inner := getattr(dataset, "dataset", None)) is not None:
+        yield from _dataset(inner)
+
+
+def _described(value: object) -> str:
+    """A text about a setting, with the code of custom classes and functions but without addresses in memory."""
+    return f"{re.sub(r' at 0x[0-9a-f]+', '', repr(value))} {code_digest([value])}".rstrip()
 
 
 def _digest(parts: Iterable[object]) -> str:

@@ -13,7 +13,7 @@ from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.datamodules.stream_identity import identity
+from oodlit.datamodules.stream_identity import identity, other_fact
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData
@@ -166,7 +166,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
     Raises:
         DataError: A part is missing or damaged, or images are missing.
     """
-    content = f"{entry.content} {manifest.dtype}"
+    content = " ".join((entry.content, entry.sample, manifest.dtype, manifest.precision, manifest.decoder))
     rows = StoredRows(
         folder / manifest.rows,
         entry.parts,
@@ -196,10 +196,9 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
         )
 
 
-def other_fact(entry: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """The fact in which a recorded stream differs from another one; empty if they are the same."""
-    # A cache contains all images of a pool, however the data split it.
-    return next((fact for fact, value in facts.items() if fact != "split" and entry[fact] != value), "")
+def facts_of(stream: Stream) -> dict[str, str | int]:
+    """The facts that a recorded stream has: a cache contains all images of a pool, however the data split it."""
+    return {fact: value for fact, value in identity(stream).items() if fact != "split"}
 
 
 def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:
@@ -209,12 +208,14 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
             " with FeatureCache, or with oodlit evaluate --cache"
         )
     entry = stored[stream.name]
-    facts = identity(stream)
+    facts = facts_of(stream)
     if fact := other_fact(recorded := structs.asdict(entry), facts):
-        raise FingerprintError(
-            f"{folder}: stream {stream.name!r} was recorded from other data: {fact} differ"
-            f" ({recorded[fact]} in the cache, {facts[fact]} now); {OTHERWISE}"
+        what = (
+            "the sizes or contents of images differ"
+            if fact == "sample"
+            else f"{fact} differ ({recorded[fact]} in the cache, {facts[fact]} now)"
         )
+        raise FingerprintError(f"{folder}: stream {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
     return entry
 
 

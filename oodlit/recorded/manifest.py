@@ -22,6 +22,7 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
         prepared: Whether the images had already been transformed.
         split: The split of a pool, as text; "None" for other streams.
         content: Digest of the source.
+        sample: Digest of sampled images; empty in older caches and for sources that have checksums.
         whole: Number of images of the set; None = the number of images.
         class_names: Names of the classes.
         label_names: Names of the labels.
@@ -38,6 +39,7 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     prepared: bool
     split: str = written(str)
     content: str
+    sample: str = ""
     whole: int | None = None
     class_names: list[str]
     label_names: list[str]
@@ -70,7 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         fingerprint: Fingerprint of weights and transform.
         dtype: "float32", "float16" or "bfloat16"; of features and logits.
         precision: Lightning's name of the precision.
-        decoder: What decoded the images: "workers", or the library of a device.
+        decoder: What decoded the images: "workers", with the name of a custom decoder, or the library of a device.
         head_problem: Why there is no linear head; empty if there is one.
         class_names: Names of the labels; empty if unknown.
         rows: Folder of the parts.

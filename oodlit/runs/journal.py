@@ -6,7 +6,6 @@ the parts of a cache that are on disk.
 """
 
 import hashlib
-import inspect
 import io
 import json
 import time
@@ -19,11 +18,11 @@ import torch
 from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.base.atomic import remove, write_bytes, write_text
+from oodlit.base.code_identity import code_digest
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.base.json_files import to_plain
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.stream_identity import identity
-from oodlit.detectors import Detector
+from oodlit.datamodules.stream_identity import decoder_of, identity, other_fact
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.errors import DataError
 from oodlit.runs.choice import Choice
@@ -168,7 +167,7 @@ class Progress:
         """How the earlier run was cut, if it was this one."""
         try:
             found = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
-            return dict(found["cut"]) if found["key"] == self.key else None
+            return dict(found["cut"]) if _is_same(found["key"], self.key) else None
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
@@ -191,11 +190,12 @@ def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
 
 def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, streams: Sequence[Any]) -> dict[str, Any]:
     """All that the scores of a run depend on: two runs with one key have the same."""
+    decoder = decoder_of(datamodule.decode)
     return {
         "oodlit": __version__,
         "fingerprint": choice.fingerprint,
         "detectors": {
-            name: {**detector_to_config(detector), "code": _code_of(detector)}
+            name: {**detector_to_config(detector), "code": code_digest(map(type, detector.modules()))}
             for name, detector in choice.detectors.items()
         },
         "kept": sorted(choice.kept),
@@ -205,25 +205,19 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         "precision": str(trainer.precision),
         "acceleration": _acceleration_of(trainer, datamodule),
         "limit": str(trainer.limit_predict_batches),
+        **({"decode": decoder} if decoder else {}),
     }
+
+
+def _is_same(found: Any, key: Mapping[str, Any]) -> bool:
+    """Whether two runs are the same, as far as the facts about streams are known of both."""
+    streams, known = key["streams"], found["streams"]
+    if {**found, "streams": 0} != {**key, "streams": 0} or streams.keys() != known.keys():
+        return False
+    return not any(other_fact(known[name], facts) for name, facts in streams.items())
 
 
 def _acceleration_of(trainer: Any, datamodule: OODDataModule) -> dict[str, Any]:
     """Faster ways to the scores; JPEGs have other pixels on other kinds of devices."""
     options: dict[str, Any] = trainer.lightning_module.acceleration.options
     return options | ({"decode_on_device": trainer.strategy.root_device.type} if datamodule.decode_on_device else {})
-
-
-def _code_of(detector: Detector) -> str:
-    """A digest of the files of custom detectors: they may have changed in between."""
-    digest = hashlib.blake2b(digest_size=8)
-    kinds = {type(module) for module in detector.modules() if isinstance(module, Detector)}
-    foreign = sorted(
-        (kind for kind in kinds if not kind.__module__.startswith("oodlit.")), key=lambda k: k.__qualname__
-    )
-    for kind in foreign:
-        try:
-            digest.update(inspect.getsource(inspect.getmodule(kind) or kind).encode())
-        except (OSError, TypeError):  # written in a notebook or a console
-            digest.update(repr(sorted(vars(kind))).encode())
-    return digest.hexdigest() if foreign else ""

@@ -12,6 +12,7 @@ from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
 from oodlit.datamodules import OODDataModule
+from oodlit.datamodules.stream_identity import workers_decoder
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import DataError, RequirementError
@@ -115,8 +116,10 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
 def _differences(how: Mapping[str, Any], asked: Mapping[str, str], data: OODDataModule) -> str:
     """Settings of a cache that differ from the requested ones, as text; empty if there are none."""
     requested = dict(asked)
-    if (how.get("decoder", "workers") != "workers") != data.decode_on_device:
-        requested["decoder"] = "the device of the run" if data.decode_on_device else "workers"
+    if not data.decode_on_device:
+        requested["decoder"] = workers_decoder(data.decode)
+    elif how.get("decoder", "workers").startswith("workers"):
+        requested["decoder"] = "the device of the run"
     recorded = {"decoder": "workers", **how}
     differing = {name: value for name, value in requested.items() if recorded.get(name, value) != value}
     return ", ".join(f"{name} {recorded[name]} (requested: {value})" for name, value in differing.items())

@@ -23,11 +23,11 @@ from oodlit.base.distributed import Group, gather_objects
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
-from oodlit.datamodules.stream_identity import identity
+from oodlit.datamodules.stream_identity import identity, other_fact
 from oodlit.datamodules.thinning import whole_size
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
-from oodlit.recorded.cache_data import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
+from oodlit.recorded.cache_data import OTHERWISE, check_network, facts_of, has_cache, split_by_cache
 from oodlit.recorded.manifest import Manifest, Pass, RecordedStream
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
@@ -240,7 +240,7 @@ class Recording:
         """The parts of a stream after which this run can resume."""
         if isinstance(stream.source, PipelineSource):  # it cannot start in its middle
             return []
-        facts = identity(stream)
+        facts = facts_of(stream)
         sound = [s for s in shares if s.cut == self.cut and not other_fact(s.stream, facts) and self._is_readable(s)]
         sound = [s for s in sound if self.on_error == "skip" or not s.skipped]
         # All images and no whole stream: a key came twice.
