@@ -13,9 +13,11 @@ from oodlit.backbones.facts import place_of
 from oodlit.backbones.loading import eval_mode
 from oodlit.base.fractions import ShareLike
 from oodlit.base.plan import RunPlan
+from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.errors import NonFiniteScoreError
+from oodlit.gate.decoding import decoder_for
 from oodlit.gate.gate_folder import load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.inputs import ImageLike, batches_of
@@ -40,6 +42,7 @@ class Gate:
         detector: A detector that was fitted on it.
         record: Threshold, class names and description of the network.
         device: Device to compute on, such as "cuda:0"; None (default) = the device of the network.
+        decode: See `load`.
 
     Example:
         >>> gate = Gate.load("oodlit-demo", detector="mahalanobis", model=network)  # doctest: +SKIP
@@ -48,13 +51,20 @@ class Gate:
     """
 
     def __init__(
-        self, module: OODModule, detector: Detector, record: GateRecord, *, device: str | torch.device | None = None
+        self,
+        module: OODModule,
+        detector: Detector,
+        record: GateRecord,
+        *,
+        device: str | torch.device | None = None,
+        decode: Decode | None = None,
     ) -> None:
         # Lightning only knows the device of modules that it has moved itself.
         self.module = module.to(place_of(module.network)[0] if device is None else device)
         self.detector, self.record = detector, record
         place_large({detector.key(): detector}, self.module.device)
         self.threshold: Threshold = record.threshold
+        self._decode = decoder_for(record, decode)
         self._precision = precision_context(record.precision)
         self._plan = RunPlan(
             module.transform,
@@ -75,6 +85,7 @@ class Gate:
         fpr: ShareLike | None = None,
         dataset: str | None = None,
         device: str | torch.device | None = None,
+        decode: Decode | None = None,
     ) -> "Gate":
         """Load a gate from the folder of a run, or from a folder that `save` wrote.
 
@@ -91,9 +102,10 @@ class Gate:
             fpr: Maximum fraction of accepted images of `dataset`, in [0, 1); replaces `tpr`.
             dataset: Name of an OOD set or of unit tests of the run, for `fpr`.
             device: Device to compute on; None (default) = the device of the network.
+            decode: Decoder of the bytes of image files, if the run had one of its own; it must be the same.
 
         Raises:
-            FingerprintError: Weights, head or transform differ from those that the detector was fitted with.
+            FingerprintError: Weights, head, transform or decoder differ from those that the detector was fitted with.
             InvalidArgumentError: A required argument is missing; a fraction is out of range; or a saved gate, which has
                 its threshold, is loaded with `tpr`, `fpr` or `dataset`.
             UnknownNameError: The detector or data set does not exist.
@@ -104,7 +116,9 @@ class Gate:
             folder, detector, tpr=tpr, fpr=fpr, dataset=dataset
         )
         module = load_module(record.backbone, model=model, transform=transform, weights=weights, source=folder)
-        return cls(module, loaded, record.made_by(model) if isinstance(model, str) else record, device=device)
+        return cls(
+            module, loaded, record.made_by(model) if isinstance(model, str) else record, device=device, decode=decode
+        )
 
     @torch.inference_mode()
     def __call__(
@@ -126,7 +140,9 @@ class Gate:
         verdicts: list[Verdict] = []
         shape = self.record.backbone.input_shape
         one_shape = self.record.backbone.one_shape
-        for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape):
+        for batch, names in batches_of(
+            images, keys, self.module.transform, shape, one_shape=one_shape, decode=self._decode
+        ):
             with self._lock:
                 outputs = self._outputs(batch, names)
                 scores = self.detector.score(outputs).cpu().tolist()

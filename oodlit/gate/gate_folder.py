@@ -68,7 +68,11 @@ def load_run(
     threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
     classes = _class_names(results, known.num_classes)
     _warn_of_other_pixels(results.run.acceleration, name, folder)
-    return None, fitted[name], GateRecord(name, threshold, classes, backbone, results.run.trainer.precision)
+    return (
+        None,
+        fitted[name],
+        GateRecord(name, threshold, classes, backbone, results.run.trainer.precision, results.run.data.decoder),
+    )
 
 
 def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folder: Path) -> None:

@@ -73,6 +73,7 @@ class GateRecord(msgspec.Struct, frozen=True):
         class_names: Names of the classes by index; empty if the run does not name every class of the network.
         backbone: The network.
         precision: Lightning's name of the precision of the run.
+        decoder: The decoder of the run, if it was not `decode_image`.
         format: Version of the file format.
         oodlit: Version of oodlit that wrote the file.
     """
@@ -82,6 +83,7 @@ class GateRecord(msgspec.Struct, frozen=True):
     class_names: tuple[str, ...]
     backbone: GateBackbone
     precision: str
+    decoder: str = ""
     format: int = FORMAT
     oodlit: str = __version__
 

@@ -24,6 +24,7 @@ def batches_of(
     shape: Sequence[int],
     *,
     one_shape: bool,
+    decode: Callable[[bytes], Image.Image] = decode_image,
 ) -> Iterator[tuple[Tensor, list[str] | None]]:
     """Yield batches of at most `CHUNK` transformed images, with their keys.
 
@@ -34,6 +35,7 @@ def batches_of(
         transform: From a picture to a tensor.
         shape: Shape of a transformed image of the run.
         one_shape: Whether all images of the run had this shape; images of other heights and widths are then refused.
+        decode: From the bytes of an image file to a picture.
 
     Raises:
         InvalidArgumentError: An image has another type or shape, or contains NaN or infinite values; or the numbers of
@@ -50,7 +52,9 @@ def batches_of(
         raise InvalidArgumentError(f"Gate: expected one key per image, got {len(keys)} keys for {len(images)} images")
     for start in range(0, len(images), CHUNK):
         chunk = range(start, min(start + CHUNK, len(images)))
-        made = [_checked(_transformed(images[place], place, transform), place, shape, one_shape) for place in chunk]
+        made = [
+            _checked(_transformed(images[place], place, transform, decode), place, shape, one_shape) for place in chunk
+        ]
         if len({image.shape for image in made}) > 1:
             sizes = sorted({tuple(image.shape) for image in made})
             raise InvalidArgumentError(f"Gate: expected transformed images of one shape, got {sizes}")
@@ -62,7 +66,9 @@ def batches_of(
 _EXPECTED = "a PIL image, the bytes of an image file, a transformed tensor, or a list of these"
 
 
-def _transformed(image: object, place: int, transform: Callable[..., Any] | None) -> Tensor:
+def _transformed(
+    image: object, place: int, transform: Callable[..., Any] | None, decode: Callable[[bytes], Image.Image]
+) -> Tensor:
     if isinstance(image, Tensor):
         return image
     if not isinstance(image, Image.Image | bytes):
@@ -70,7 +76,7 @@ def _transformed(image: object, place: int, transform: Callable[..., Any] | None
     if transform is None:
         raise InvalidArgumentError(f"Gate: image {place} is a picture, but this gate has no transform; pass tensors")
     try:
-        picture = to_rgb(image) if isinstance(image, Image.Image) else decode_image(image)
+        picture = to_rgb(image if isinstance(image, Image.Image) else decode(image))
     except (DataError, OSError) as error:  # PIL opens a picture before it decodes it
         raise DataError(f"Gate: image {place} cannot be read: {error}") from error
     made = transform(picture)

@@ -13,7 +13,7 @@ from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.datamodules.stream_identity import identity, other_fact
+from oodlit.datamodules.stream_identity import identity, other_fact, workers_decoder
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData
@@ -97,6 +97,7 @@ class RecordedCache:
             transform = module.transform if data is None else data.transform_for(module)
             check_network(folder, manifest.how, module.fingerprint_with(transform))
         if data is not None:
+            _check_decoder(folder, manifest.decoder, data)
             stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}
             for entry in stored.values():
                 _check_skipped(folder, entry, data.on_error)
@@ -199,6 +200,16 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
 def facts_of(stream: Stream) -> dict[str, str | int]:
     """The facts that a recorded stream has: a cache contains all images of a pool, however the data split it."""
     return {fact: value for fact, value in identity(stream).items() if fact != "split"}
+
+
+def _check_decoder(folder: Path, recorded: str, data: OODDataModule) -> None:
+    """Reject outputs of images that the workers decoded in another way."""
+    asked = workers_decoder(data.decode)
+    if recorded.startswith("workers") and recorded != asked and not data.decode_on_device:
+        raise FingerprintError(
+            f"{folder}: this cache was recorded with decoder {recorded}, but the data have {asked}; pass the same"
+            f" decode= to the data, or {OTHERWISE}"
+        )
 
 
 def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:

@@ -136,6 +136,7 @@ class DataRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         on_error: "raise" or "skip".
         streams: All streams in their order.
         train_images: Number of training images; None for boxes.
+        decoder: What decoded the files, see `oodlit.datamodules.stream_identity.decoder_of`; empty = `decode_image`.
     """
 
     batch_size: int = written(int)
@@ -143,6 +144,7 @@ class DataRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     on_error: str = written(str)
     streams: list[StreamRecord] = written(list)
     train_images: int | None = None
+    decoder: str = ""
 
 
 class TrainerRecord(msgspec.Struct, frozen=True):

@@ -18,6 +18,7 @@ from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
 from oodlit.backbones.transform_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.stream_identity import decoder_of
 from oodlit.detectors import Detector
 from oodlit.detectors import detectors as known_detectors
 from oodlit.detectors.contract.overview import overview
@@ -82,6 +83,7 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
             batch_size=datamodule.batch_size,
             num_workers=datamodule.num_workers,
             on_error=datamodule.on_error,
+            decoder=decoder_of(datamodule.decode),
             streams=[
                 StreamRecord(s.name, str(s.role), len(s) + len(getattr(s.source, "skipped", ())))
                 for s in datamodule.planned_streams
