@@ -52,7 +52,7 @@ def identity(stream: Stream) -> dict[str, str | int]:
 def other_fact(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     """Return the fact in which a stream differs from a known one; empty if they are the same.
 
-    Facts that one of them lacks, as records of earlier versions do, are not compared.
+    Facts that one of them is missing, as in records of earlier versions, are not compared.
     """
     return next(
         (fact for fact, value in facts.items() if "" not in (was := known.get(fact, ""), value) and was != value), ""

@@ -102,7 +102,7 @@ class Gate:
             fpr: Maximum fraction of accepted images of `dataset`, in [0, 1); replaces `tpr`.
             dataset: Name of an OOD set or of unit tests of the run, for `fpr`.
             device: Device to compute on; None (default) = the device of the network.
-            decode: Decoder of the bytes of image files, if the run had one of its own; it must be the same.
+            decode: Decoder of the bytes of image files, if the run had a custom one; it must be the same.
 
         Raises:
             FingerprintError: Weights, head, transform or decoder differ from those that the detector was fitted with.
