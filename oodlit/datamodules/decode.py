@@ -34,7 +34,7 @@ def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | 
     | CMYK                   | R = 255 - min(255, C + K) ...: (0, 0, 0, 0) is white                 |
     | 16 bits per channel    | the high byte                                                        |
     | animation, many pages  | the first frame                                                      |
-    | EXIF orientation       | ignored: pixels as stored (as in the papers)                         |
+    | EXIF orientation       | ignored: pixels as stored (as in the papers); applied in TIFF files  |
     | color profile          | ignored                                                              |
 
     Args:

@@ -12,6 +12,7 @@ from oodlit.datamodules.loading_options import ReadingOptions
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.files.annotations import Annotations, read_annotations
+from oodlit.objects.files.orientation import Orientation
 from oodlit.objects.files.picture_source import PictureSource, find_folder
 from oodlit.results import Finding
 from oodlit.roles import Role
@@ -69,6 +70,9 @@ class ObjectBenchmark(OODDataModule):
             of `train`, or of `known` without it.
         repair: Whether to crop boxes at the border of their image, and to drop those without area or marked `ignore` or
             `difficult`. False (default) = they are an error.
+        orientation: Whether boxes refer to pictures as they are "stored" or as they are "displayed" by the orientation
+            in their EXIF data. None (default) = the one with the width and height of the annotations; a picture where
+            both have them, such as one turned by 180 degrees, is an error.
         reading: `batch_size` (default 4), `num_workers`, `on_error`, `multiprocessing_context`, `prefetch_factor` and
             `max_images` of `OODDataModule`.
 
@@ -78,7 +82,7 @@ class ObjectBenchmark(OODDataModule):
 
     Raises:
         DataError: A file is not valid, or pictures are missing.
-        InvalidArgumentError: Two sets share a name.
+        InvalidArgumentError: Two sets share a name, or the orientation is unknown.
     """
 
     def __init__(
@@ -89,8 +93,11 @@ class ObjectBenchmark(OODDataModule):
         *,
         class_names: Sequence[str] | None = None,
         repair: bool = False,
+        orientation: Orientation | None = None,
         **reading: Unpack[ReadingOptions],
     ) -> None:
+        if orientation not in (None, "stored", "displayed"):
+            raise InvalidArgumentError(f"expected orientation to be 'stored' or 'displayed', got {orientation!r}")
         names = None if class_names is None else tuple(class_names)
         roles = [] if train is None else [(train, Role.TRAIN)]
         roles += [(known, Role.ID), *((one, Role.OOD) for one in unknown)]
@@ -101,7 +108,7 @@ class ObjectBenchmark(OODDataModule):
             found = read_annotations(one.annotations, one.name, class_names=names if is_known else None, repair=repair)
             names = found.class_names if names is None else names  # the first set is one of known classes
             folder = Path(one.annotations).parent if one.images is None else Path(one.images)
-            source = PictureSource(found, find_folder(folder, found))
+            source = PictureSource(found, find_folder(folder, found), orientation)
             streams.append(Stream(one.name, role, source, names if is_known else ()))
             self.annotations[one.name] = found
         names = names or ()

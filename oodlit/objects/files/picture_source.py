@@ -7,6 +7,7 @@ from pathlib import Path
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.objects.files.annotations import Annotations
+from oodlit.objects.files.orientation import Orientation, turned
 
 FIRST = 50
 """Number of pictures to search for to find their folder."""
@@ -18,12 +19,13 @@ class PictureSource:
     Args:
         annotations: The images.
         folder: Folder of their files.
+        orientation: Whether boxes refer to pictures as stored or as displayed; None = by width and height.
 
     Raises:
         DataError: An image has no file name, or one outside of the folder.
     """
 
-    def __init__(self, annotations: Annotations, folder: Path) -> None:
+    def __init__(self, annotations: Annotations, folder: Path, orientation: Orientation | None = None) -> None:
         self.keys = [key.removeprefix(f"{annotations.dataset}/") for key in annotations.keys]
         for key, name in zip(self.keys, annotations.file_names, strict=True):
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
@@ -31,6 +33,13 @@ class PictureSource:
                     f"{annotations.dataset}: expected a file name in {folder} for image {key!r}, got {name!r}"
                 )
         self.paths = [folder / name for name in annotations.file_names]
+        self.sizes = annotations.sizes.tolist()
+        self.orientation = orientation
+
+    @property
+    def content(self) -> str:
+        """What else identifies the pictures: the given orientation."""
+        return self.orientation or ""
 
     def __len__(self) -> int:
         """Number of images, including those without objects."""
@@ -52,9 +61,12 @@ class PictureSource:
         path = self.paths[position]
         try:
             data = path.read_bytes()
+            image = turned(data, tuple(self.sizes[position]), self.orientation)
         except OSError as error:
             return Sample(self.keys[position], b"", error=f"cannot be read: {error}", origin=str(path))
-        return Sample(self.keys[position], data, origin=str(path))
+        except DataError as error:
+            return Sample(self.keys[position], b"", error=str(error), origin=str(path))
+        return Sample(self.keys[position], image, origin=str(path))
 
 
 def find_folder(below: Path, annotations: Annotations) -> Path:
