@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import pandas as pd
 
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.results.files.unfinished import interruption
@@ -24,7 +25,7 @@ FEW_IMAGES = 10
 """With fewer images, a class can be missed, or a whole set be misclassified, by accident."""
 CONFIDENCE = 0.99
 """Coverage of the interval that a published accuracy is compared with."""
-COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "unfinished")
+COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "reversed", "unfinished")
 """Kinds that are computed from scores and table; others come from the caller."""
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
@@ -36,7 +37,8 @@ CAUSES = (
 def find(results: RunResults) -> list[Finding]:
     """All findings: those of the caller, and those computed from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
-    found = [*_of_the_classifier(results), *_backwards(results), *_published(results), *_contaminated(results)]
+    of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
+    found = [*of_scores, *_published(results), *_contaminated(results)]
     return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
 
 
@@ -106,6 +108,35 @@ def _class_name(info: DatasetInfo, label: int | np.integer) -> str:
 
 
 def _backwards(results: RunResults) -> Iterator[Finding]:
+    for dataset, rows, clearly, _ in _ranked_backwards(results):
+        if len(clearly) * 2 > len(rows):
+            yield Finding(
+                "backwards",
+                f"{len(clearly)} of {len(rows)} detectors score {dataset!r} higher than ID images (AUROC below"
+                " 0.5). Are ID and OOD swapped, or does the OOD set contain known classes?",
+            )
+
+
+def _reversed(results: RunResults) -> Iterator[Finding]:
+    """Single detectors that score a set backwards, although most others do not."""
+    sets: dict[str, list[str]] = {}
+    for dataset, rows, clearly, others in _ranked_backwards(results):
+        for detector, value in zip(clearly["detector"], clearly["value"], strict=True):
+            if len(others) * 2 > len(rows) - 1:
+                sets.setdefault(detector, []).append(f"{dataset!r} ({100 * value:.1f} %)")
+    for detector, found in sets.items():
+        config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)
+        text = f"{detector} scores {', '.join(found)} higher than ID images (AUROC below 50 %), unlike most detectors."
+        settings = [f"{key}={value}" for key, value in config.init_args.items() if value is not None] if config else []
+        if settings:
+            text += f" Its settings: {', '.join(settings)}."
+        if overview and overview.tuned:
+            text += f" They equal the preset {overview.tuned}, which was tuned on OOD data."
+        yield Finding("reversed", f"{text} Choose settings for this network, or ignore the detector")
+
+
+def _ranked_backwards(results: RunResults) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
+    """Rows of the AUROC of each OOD set: all, those clearly below one half, and those clearly above."""
     table = results.table
     for info in results.datasets:
         if info.role not in (Role.OOD, Role.POOL):
@@ -113,13 +144,7 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
         name = "mean_auroc" if info.class_names else "auroc"
         rows = table[(table["dataset"] == info.name) & (table["ood_class"] == "") & (table["metric"] == name)]
         rows = rows[rows["value"].notna()]
-        clearly = rows[rows["ci_high"] < 0.5]
-        if len(clearly) * 2 > len(rows):
-            yield Finding(
-                "backwards",
-                f"{len(clearly)} of {len(rows)} detectors score {info.name!r} higher than ID images (AUROC below"
-                " 0.5). Are ID and OOD swapped, or does the OOD set contain known classes?",
-            )
+        yield info.name, rows, rows[rows["ci_high"] < 0.5], rows[rows["ci_low"] > 0.5]
 
 
 def _published(results: RunResults) -> Iterator[Finding]:

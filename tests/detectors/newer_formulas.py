@@ -174,7 +174,7 @@ def wei_per(
         typical = typical_of(train, low, high, least) + least
         q = histogram(test, low, high, bins)
         around = [
-            [q[min(max(b + d, 0), bins - 1)] for d in range(-(width // 2), (width + 1) // 2)] for b in range(bins)
+            [q[min(max(b + d, 0), bins - 1)] for d in range(-((width - 1) // 2), width // 2 + 1)] for b in range(bins)
         ]
         found = np.mean(around, axis=1) + least
         typical, found = typical / typical.sum(), found / found.sum()

@@ -63,7 +63,10 @@ def problem(kind: str) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def exact_distances(x: Tensor, labels: Tensor, probes: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Distances to all class means, and to the mean of all with the total covariance; 60 digits, floors included."""
+    """Distances to all class means, and to the mean of all; 60 digits.
+
+    Eigenvalues of the pooled covariance are bounded; the total covariance is the sum of that and the scatter of means.
+    """
     with mpmath.workdps(60):
         rows = [[mpmath.mpf(v) for v in row] for row in x.tolist()]
         width, classes = x.shape[1], sorted(set(labels.tolist()))
@@ -75,21 +78,22 @@ def exact_distances(x: Tensor, labels: Tensor, probes: Tensor) -> tuple[np.ndarr
         means = {c: mean_of(some) for c, some in of_class.items()}
         overall = mean_of(rows)
 
-        def precision(centres: list[list[mpmath.mpf]]) -> mpmath.matrix:
-            scatter = mpmath.matrix(width, width)
-            for row, centre in zip(rows, centres, strict=True):
+        def scatter(some: list[list[mpmath.mpf]], centres: list[list[mpmath.mpf]]) -> mpmath.matrix:
+            found = mpmath.matrix(width, width)
+            for row, centre in zip(some, centres, strict=True):
                 away = mpmath.matrix([a - b for a, b in zip(row, centre, strict=True)])
-                scatter += away * away.T / len(rows)
-            values, vectors = mpmath.eigsy(scatter)
-            floor = max(values) * mpmath.mpf(RELATIVE_FLOOR)
-            return vectors * mpmath.diag([1 / max(v, floor) for v in values]) * vectors.T
+                found += away * away.T / len(rows)
+            return found
 
         def distance(row: list[float], centre: list[mpmath.mpf], inverse: mpmath.matrix) -> float:
             away = mpmath.matrix([mpmath.mpf(a) - b for a, b in zip(row, centre, strict=True)])
             return float((away.T * inverse * away)[0])
 
-        within = precision([means[label] for label in labels.tolist()])
-        total = precision([overall] * len(rows))
+        centres = [means[label] for label in labels.tolist()]
+        values, vectors = mpmath.eigsy(scatter(rows, centres))
+        floor = max(values) * mpmath.mpf(RELATIVE_FLOOR)
+        bounded = vectors * mpmath.diag([max(v, floor) for v in values]) * vectors.T
+        within, total = bounded**-1, (bounded + scatter(centres, [overall] * len(rows))) ** -1
         of_classes = [[distance(row, means[c], within) for c in classes] for row in probes.tolist()]
         return np.array(of_classes), np.array([distance(row, overall, total) for row in probes.tolist()])
 

@@ -28,8 +28,10 @@ from oodlit.detectors import (
     OptFS,
     ReAct,
     RelativeCosine,
+    WeiPer,
 )
 
+WEI_PER = {"copies": 100, "bins": 100, "images": 1000, "seed": 0}
 ADA_SCALE = {
     "variant": "a",
     "low": 80.0,
@@ -74,6 +76,14 @@ ADA_SCALE = {
         (BATS(), {"spread": 1.05, "then": None}),
         (CADRef(), {"confidence": "energy"}),
         (OptFS(), {"bins": 100, "form": "projection"}),
+        (
+            WeiPer.preset("cifar10-resnet18"),
+            WEI_PER | {"strength": 1.8, "logits_weight": 2.5, "softmax_weight": 0.1, "smooth": 4, "smooth_logits": 15},
+        ),
+        (
+            WeiPer.preset("cifar100-resnet18"),
+            WEI_PER | {"strength": 2.4, "logits_weight": 0.1, "softmax_weight": 1.0, "smooth": 4, "smooth_logits": 40},
+        ),
         (VRA(), {"low": 1.0, "high": 99.0, "then": None}),
         (VRA.preset("p60-p95"), {"low": 60.0, "high": 95.0, "then": None}),
     ],

@@ -22,6 +22,7 @@ from oodlit.detectors import (
     fit,
 )
 from oodlit.detectors.densities import wei_per
+from oodlit.detectors.formulas.histograms import smoothed
 from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.logits.open_max import weibull_fit
 from oodlit.detectors.shaping.rank_feat import without_first_component
@@ -168,6 +169,18 @@ def test_equal_axes_are_not_parted_and_one_is_left() -> None:
     ):
         used, rest = axes_by_share(torch.diag(torch.tensor(values).double()), share)
         assert (used.shape[1], rest.shape[1]) == (size, 4 - size)
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 7, 8, 40])
+def test_smoothing_reaches_the_bins_of_a_convolution_of_the_same_size(width: int) -> None:
+    """The authors smooth with `Conv1d(padding="same", padding_mode="replicate")`."""
+    convolution = torch.nn.Conv1d(1, 1, width, padding="same", padding_mode="replicate", bias=False)
+    torch.nn.init.constant_(convolution.weight, 1 / width)
+    histograms = normal(3, 50).abs()
+    with torch.no_grad():
+        torch.testing.assert_close(smoothed(histograms, width), convolution(histograms[:, None])[:, 0])
+    impulse = smoothed(torch.eye(50)[[25]], width)[0].nonzero().flatten()
+    assert impulse.tolist() == list(range(25 - width // 2, 25 + (width + 1) // 2))
 
 
 def test_perturbed_weights_are_the_same_kept_or_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

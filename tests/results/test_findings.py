@@ -101,6 +101,41 @@ def test_a_pool_that_is_scored_backwards_is_a_finding():
     assert found.text.startswith("2 of 2 detectors score 'pool' higher than ID images")
 
 
+def several(shifts, **settings):
+    """Results of detectors whose scores of OOD images are shifted against those of ID images."""
+    rng, names = np.random.default_rng(0), [f"d{place}" for place in range(len(shifts))]
+    frame = pd.DataFrame({"key": [f"{i}" for i in range(200)], "dataset": ["val"] * 100 + ["near"] * 100})
+    frame = frame.assign(group=-1, label=np.r_[CLASSES, [-1] * 100], prediction=np.r_[CLASSES, [0] * 100])
+    for name, shift in zip(names, shifts, strict=True):
+        frame[name] = np.r_[rng.normal(size=100), rng.normal(shift, size=100)]
+    return Results.from_scores(frame, [DatasetInfo("val", Role.ID), NEAR], names, bootstrap=0, run=settings)
+
+
+def test_one_detector_that_ranks_backward_is_named_with_its_settings():
+    settings = {"class_path": "oodlit.detectors.WeiPer", "init_args": {"strength": 2.4, "bins": 100}}
+    overview = {"reads": "features", "is_fitted": True, "cost": "closed form", "tuned": "imagenet-resnet50"}
+    results = several([-2, -2, 2, -2], detector_settings={"d2": settings}, overview={"d2": overview})
+    (finding,) = results.findings
+    assert finding.kind == "reversed"
+    assert finding.text.startswith("d2 scores 'near' (")
+    assert "Its settings: strength=2.4, bins=100." in finding.text
+    assert "the preset imagenet-resnet50, which was tuned on OOD data" in finding.text
+
+
+@pytest.mark.parametrize(
+    ("shifts", "expected"),
+    [
+        ([-2, -2, 0, -2], []),  # at one half: neither above nor below
+        ([0, 0, 2, -2], []),  # the others do not rank the other way around
+        ([2, 2, 2, -2], ["backwards"]),  # most of them: the set, not a detector
+        ([-2, -2, -2, 2, 2], ["reversed", "reversed"]),
+        ([2], ["backwards"]),
+    ],
+)
+def test_a_detector_is_reversed_if_most_others_are_not(shifts, expected):
+    assert kinds(several(shifts)) == expected
+
+
 def test_a_few_images_prove_nothing():
     assert kinds(results_of(CLASSES[:6], CLASSES[:6] + 1)) == []
 

@@ -20,7 +20,7 @@ ROWS = 256
 """Training images whose perturbed logits are computed at a time."""
 MOST_BYTES = 2**31
 """Maximum size for keeping the perturbed weights."""
-_ALL_NETWORKS = {"logits_weight": 2.5, "smooth": 40, "smooth_logits": 15}
+_IMAGENET = {"logits_weight": 2.5, "smooth": 40, "smooth_logits": 15}
 
 
 @final
@@ -43,7 +43,7 @@ class WeiPer(Detector):
         bins: n, at least 1, default 100.
         logits_weight: l1 >= 0, default 2.5.
         softmax_weight: l2 >= 0, default 0.25.
-        smooth: Number of bins for averaging q, at least 1, default 40; an even number reaches one bin farther down.
+        smooth: Number of bins for averaging q, at least 1, default 40; an even number reaches one bin farther up.
         smooth_logits: The same for logits, default 15.
         images: Number of training images for the mean histograms, default 1000.
         seed: Seed of n, 0 to 2^32 - 1, default 0.
@@ -60,8 +60,16 @@ class WeiPer(Detector):
     statistics = (TrainSample,)
     sample_fields = frozenset({"features"})
     presets: ClassVar = {
-        "imagenet-resnet50": {"strength": 2.4, "bins": 100, "softmax_weight": 0.25, **_ALL_NETWORKS},
-        "imagenet-vit": {"strength": 2.0, "bins": 80, "softmax_weight": 0.1, **_ALL_NETWORKS},
+        "imagenet-resnet50": {"strength": 2.4, "bins": 100, "softmax_weight": 0.25, **_IMAGENET},
+        "imagenet-vit": {"strength": 2.0, "bins": 80, "softmax_weight": 0.1, **_IMAGENET},
+        "cifar10-resnet18": {"strength": 1.8, "softmax_weight": 0.1, "smooth": 4, "smooth_logits": 15},
+        "cifar100-resnet18": {
+            "strength": 2.4,
+            "logits_weight": 0.1,
+            "softmax_weight": 1.0,
+            "smooth": 4,
+            "smooth_logits": 40,
+        },
     }
     tuned_presets: ClassVar = frozenset(presets)
     reference = Reference(
@@ -71,7 +79,7 @@ class WeiPer(Detector):
         2024,
         "https://arxiv.org/abs/2405.17164",
         "mean histograms of 1000 training images, whereas the authors use 300,000; one draw of the perturbations,"
-        " whereas they average several; a moving average of even width reaches one bin farther down",
+        " whereas they average several",
     )
 
     def __init__(

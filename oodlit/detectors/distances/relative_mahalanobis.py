@@ -12,6 +12,10 @@ from oodlit.outputs import Outputs, Scores
 class RelativeMahalanobis(GaussianDetector):
     """S = -(min_c d_c - d_0): d_c as in `Mahalanobis`, d_0 with the global mean and the total covariance.
 
+    Both distances use the same whitening, with one bound on its eigenvalues. They agree along every axis in which the
+    class means are equal, so only the others, at most classes - 1, are kept. A direction that training never uses
+    therefore cancels, which is noted.
+
     Example:
         >>> import torch
         >>> from oodlit.detectors import fit

@@ -12,6 +12,10 @@ from oodlit.outputs import Outputs, Scores
 class RelativeMahalanobisPlusPlus(GaussianDetector):
     """S = -(min_c d_c - d_0) of the unit features x / |x|: d_c as in `MahalanobisPlusPlus`, d_0 with the total moments.
 
+    Both distances use the same whitening, with one bound on its eigenvalues. They agree along every axis in which the
+    class means are equal, so only the others, at most classes - 1, are kept. A direction that training never uses
+    therefore cancels, which is noted.
+
     Example:
         >>> import torch
         >>> from oodlit.detectors import fit

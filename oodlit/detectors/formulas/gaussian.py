@@ -24,6 +24,8 @@ ATTEMPTS = 3
 
 NO_SCATTER = 1e-24
 """Largest within-class variance that may be squared rounding error, relative to the variance of all images."""
+BOUNDED = 1e-3
+"""Relative difference from which a variance is below its bound: more than rounding of an eigenvalue at the bound."""
 SAFE = 1e-8
 """Smallest relative eigenvalue at which a Cholesky factor is as exact as eigenvectors."""
 
@@ -104,8 +106,8 @@ def class_gaussians(statistics: Statistics, kind: type[Moments] = ClassMoments) 
 def class_distances(
     outputs: Outputs,
     origin: Float[Tensor, " features"],
-    whiten: Float[Tensor, "features features"],
-    whitened_means: Float[Tensor, "classes features"],
+    whiten: Float[Tensor, "features axes"],
+    whitened_means: Float[Tensor, "classes axes"],
     class_means: Float[Tensor, "classes features"],
     kind: type[Moments] = ClassMoments,
 ) -> Float[Tensor, "batch classes"]:
@@ -126,8 +128,7 @@ def class_distances(
     """
 
     def compute() -> Tensor:
-        features = kind.rows_of(outputs).double()
-        white = (features - origin) @ whiten
+        features, white = kind.rows_of(outputs).double(), _whitened(outputs, origin, whiten, kind)
         own, of_means = white.square().sum(dim=1), whitened_means.square().sum(dim=1)
         distances = torch.addmm(own[:, None] + of_means, white, whitened_means.T, alpha=-2).clamp_(min=0)
         if not is_traced() and len(distances):
@@ -139,6 +140,12 @@ def class_distances(
         return distances
 
     return outputs.memo((kind, "class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)
+
+
+def _whitened(outputs: Outputs, origin: Tensor, whiten: Tensor, kind: type[Moments]) -> Tensor:
+    """Return (x - origin) L, once per batch."""
+    key = (kind, "whitened", memo_key(origin, whiten))
+    return outputs.memo(key, lambda: (kind.rows_of(outputs).double() - origin) @ whiten)
 
 
 def _center_on_nearest(
@@ -160,6 +167,39 @@ def _center_on_nearest(
         rows = rows[distances[rows].argmin(dim=1) != nearest]
 
 
+def _relative_gaussians(state: dict[str, Tensor], moments: Moments) -> tuple[dict[str, Tensor], int]:
+    """Diagonalize the pooled and the total covariance together, along the axes in which the class means differ.
+
+    In whitened coordinates the pooled covariance is I, and the total one is I plus the scatter of the class means. The
+    distances to a class mean and to the global mean agree along all other axes, so these are left out. This includes
+    directions whose variance over all training images is below the bound: their rounding errors count for nothing.
+
+    Args:
+        state: Result of `class_gaussians`.
+        moments: The statistic that it comes from.
+
+    Returns:
+        The state with at most classes - 1 columns of L and with the total variances along them, at least 1; and the
+        number of directions that training never uses.
+    """
+    origin, whiten = state["origin"], state["whiten"]
+    shares = moments.class_counts[moments.class_ids].double() / moments.num_samples
+    means = state["whitened_means"] * shares.sqrt()[:, None]
+    within = ((moments.within_covariance @ whiten) * whiten).sum(dim=0)
+    bounded = (within < 1 - BOUNDED).nonzero().flatten()
+    values, vectors = torch.linalg.eigh(within[bounded].diag() + means[:, bounded].T @ means[:, bounded])
+    unused = vectors[:, values <= 1]
+    means[:, bounded] -= means[:, bounded] @ unused @ unused.T
+    _, spread, axes = torch.linalg.svd(means, full_matrices=False)
+    spread, axes = spread[: len(means) - 1], axes[: len(means) - 1]  # their weighted sum is zero
+    whiten = whiten @ axes.T
+    directions = torch.nn.functional.normalize(state["whiten"][:, bounded] @ unused, dim=0)
+    whiten -= directions @ (directions.T @ whiten)  # an image may lie far out along them
+    whitened_means = (state["class_means"] - origin) @ whiten
+    state = state | {"whiten": whiten, "whitened_means": whitened_means, "total_variances": 1 + spread.square()}
+    return state, unused.shape[1]
+
+
 class GaussianDetector(Detector):
     """Base class of the Mahalanobis detectors: one Gaussian per class with the pooled covariance."""
 
@@ -167,24 +207,27 @@ class GaussianDetector(Detector):
     moments: ClassVar[type[Moments]] = ClassMoments
     """Statistic with the means and covariance; its rows of a batch are compared with them."""
     is_relative: ClassVar[bool] = False
-    """Whether the fit also keeps the total covariance."""
+    """Whether scores are relative to the distance to the mean of all training images."""
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        self.keep(**class_gaussians(statistics, self.moments))
+        state = class_gaussians(statistics, self.moments)
         if self.is_relative:
-            moments = statistics[self.moments]
-            key = (self.moments, "total_whitening")
-            self.keep(whiten_total=statistics.memo(key, lambda: whitening(moments.total_covariance)))
+            state, unused = _relative_gaussians(state, statistics[self.moments])
+            if unused:
+                self.note(f"training never uses {unused} directions of the features; they do not affect the score")
+        self.keep(**state)
 
     @final
     def _nearest(self, outputs: Outputs) -> Scores:
-        """Squared distance to the nearest class mean, under the pooled covariance."""
+        """Squared distance to the nearest class mean, under the pooled covariance; if relative, along the kept axes."""
         parameters = (self.origin, self.whiten, self.whitened_means, self.class_means)
         return class_distances(outputs, *parameters, self.moments).amin(dim=1)
 
     @final
     def _from_mean(self, outputs: Outputs) -> Scores:
-        """Squared distance to the mean of all training images, under the total covariance."""
-        centered = self.moments.rows_of(outputs).double() - self.origin
-        return (centered @ self.whiten_total).square().sum(dim=1)
+        """Squared distance to the mean of all training images, under the total covariance, along the kept axes."""
+        if not hasattr(self, "total_variances"):  # a fit saved before the two covariances shared their axes
+            return _whitened(outputs, self.origin, self.whiten_total, self.moments).square().sum(dim=1)
+        white = _whitened(outputs, self.origin, self.whiten, self.moments)
+        return (white.square() / self.total_variances).sum(dim=1)

@@ -32,13 +32,13 @@ class Bins:
 
 
 def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
-    """Average over `width` neighboring bins, repeating the ends; an even width reaches one bin farther down.
+    """Average over `width` neighboring bins, repeating the ends; an even width reaches one bin farther up.
 
     Example:
         >>> smoothed(torch.tensor([[0.0, 4.0, 0.0, 0.0]]), 2).tolist()
-        [[0.0, 2.0, 2.0, 0.0]]
+        [[2.0, 2.0, 0.0, 0.0]]
     """
-    padded = torch.nn.functional.pad(histograms[:, None], (width // 2, (width - 1) // 2), mode="replicate")[:, 0]
+    padded = torch.nn.functional.pad(histograms[:, None], ((width - 1) // 2, width // 2), mode="replicate")[:, 0]
     return padded.unfold(1, width, 1).mean(dim=2)
 
 

@@ -61,11 +61,14 @@ class KernelPCA(Detector):
         used, rest = axes_by_share(moments.total_covariance, share)
         if not used.shape[1]:
             self.note("the training features have a single direction; scores are distances to it")
-        self.keep(mean=moments.mean, rest=rest)
+        by_used = 2 * used.shape[1] < rest.shape[1]  # the distance by the smaller products
+        self.keep(mean=moments.mean, used=used[:, : by_used * used.shape[1]], rest=rest[:, by_used * rest.shape[1] :])
 
     @final
     def _score(self, outputs: Outputs) -> Scores:
-        norms: Tensor = torch.linalg.vector_norm((self._rows(outputs) - self.mean) @ self.rest, dim=1)
+        away = self._rows(outputs) - self.mean
+        beyond = away @ self.rest if self.rest.shape[1] else torch.addmm(away, away @ self.used, self.used.T, alpha=-1)
+        norms: Tensor = torch.linalg.vector_norm(beyond, dim=1)
         return -norms
 
     @abstractmethod
