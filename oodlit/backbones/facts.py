@@ -67,8 +67,8 @@ def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     if heads.problem and features is not None:
         others = f"; other layers with as many outputs: {', '.join(heads.others)}" if heads.others else ""
         warnings.warn(
-            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, which do"
-            f" not determine the logits: {heads.problem}{others}. If another layer is the head, name it:"
+            f"{name}: the features (the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}) do not"
+            f" determine the logits: {heads.problem}{others}. If another layer is the head, name it:"
             " OODModule(network, head='...')",
             stacklevel=3,
         )

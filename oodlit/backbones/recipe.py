@@ -80,7 +80,9 @@ def _written(value: Any) -> Any:
 def _path(value: Callable[..., Any] | type) -> str:
     path = f"{value.__module__}.{value.__qualname__}"
     if _located(path) is not value or value.__module__ == "__main__":
-        raise InvalidArgumentError(f"{path} cannot be found under its name")
+        raise InvalidArgumentError(
+            f"{path} cannot be imported; expected a function or class at the top level of a module other than __main__"
+        )
     return path
 
 

@@ -20,7 +20,7 @@ LARGEST_QUOTIENT = 2 * 10**7
 
 
 def exact_number(value: object) -> Fraction | None:
-    """Return the number that was meant as an exact fraction; None if `value` is not a finite number.
+    """Return the intended decimal value as an exact fraction; None if `value` is not a finite number.
 
     0.95 is 95/100 rather than the nearest binary number, and so are 1 - 0.05, 0.1 * 9.5, `np.float32(0.95)`, "0.95" and
     `Decimal("0.95")`. A floating-point number with few digits is read as written. Otherwise it comes from arithmetic:

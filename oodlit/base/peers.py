@@ -59,7 +59,7 @@ class Peers:
         _start_thread(self._run)
 
     def tell(self, cause: str) -> None:
-        """Report why this process fails to all others, unless another one failed before; wait until they know."""
+        """Send the cause of this process's failure to the others, unless one failed before; wait until they know it."""
         others = set(range(1, self.world_size)) if self.rank == 0 else {0}
         with self._news:
             if not self.cause:
@@ -68,7 +68,7 @@ class Peers:
             self._news.wait_for(lambda: others <= self._aware, timeout=DELIVERY_S)
 
     def wait_for_cause(self) -> str:
-        """Wait for a cause that may be in transit, and return it; empty if there is none."""
+        """Wait briefly for the failure message of another process and return it; empty if none arrives."""
         with self._news:
             self._news.wait_for(lambda: self.cause, timeout=DELIVERY_S)
             return self.cause

@@ -1,4 +1,4 @@
-"""YAML from files of the user: no key twice, and of bounded size."""
+"""Parse YAML files of users; reject duplicate keys and oversized content."""
 
 from collections.abc import Callable
 from typing import Any

@@ -106,7 +106,7 @@ def run_recorded(
     with warnings.catch_warnings():
         if detectors is None:  # nobody asked for those that do not apply; the record has the reasons
             detectors, _ = every_detector()
-            warnings.filterwarnings("ignore", message="detector .* is left out", category=UserWarning)
+            warnings.filterwarnings("ignore", message="detector .* is skipped", category=UserWarning)
         detection = OODDetection(detectors, output_dir=out, **evaluation)
         silent_trainer(detection, accelerator="cpu").predict(module, data, return_predictions=False)
     assert detection.results is not None  # predict has returned

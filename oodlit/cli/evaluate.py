@@ -62,26 +62,26 @@ def evaluate(
 ) -> int:
     """Score a backbone with detectors on data sets.
 
-    Writes results and an HTML page. Classes are written as class_path and init_args, classes of oodlit by name.
+    Writes results and an HTML page. Give classes as class_path and init_args; classes of oodlit by name.
 
     Args:
         backbone: timm name, or class of a network or OODModule
         data: class of an OODDataModule, such as ImageNetBenchmark
         detectors: list or mapping of detector classes
-        fitted: fitted detectors of an earlier run (its out/fitted)
+        fitted: fitted detectors of an earlier run (OUT/fitted)
         features: YAML file of features, replaces network and images
         cache: feature cache; missing features are recorded first
         cache_dtype: float32, float16 or bfloat16
         out: folder for results and page (default: oodlit-results)
         head: final linear layer (default: detected automatically)
-        weights: checkpoint file, hub or none for random (default: hub)
+        weights: checkpoint file, hub, or none for random (default: hub)
         accelerator: auto, cpu or gpu (default: auto)
-        devices: processes per machine, one per device (default: 1)
-        num_nodes: machines that run the command (default: 1)
+        devices: number of processes per machine (default: 1)
+        num_nodes: number of machines (default: 1)
         bank: copies of KNN's bank (default: auto, by size)
-        precision: of the forward pass: 32, bf16 or 16
-        channels_last: faster convolutions in 16 bits; verified
-        compile: mode of torch.compile; verified
+        precision: forward-pass precision: 32, bf16 or 16
+        channels_last: faster in 16 bits; outputs are compared
+        compile: torch.compile mode; outputs are compared
         max_batches: dry run: use N batches per data set and device
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
@@ -91,7 +91,7 @@ def evaluate(
         again: start over (default: resume an interrupted run)
         fail_if: limit that fails the run, see oodlit guard --help
         logger: tensorboard, wandb, mlflow, csv or a class; repeatable
-        seed: seed of everything random (default: 0)
+        seed: random seed (default: 0)
         resolved_config: the configuration as YAML, from the command line
     """
     given = dict(locals())

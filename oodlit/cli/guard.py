@@ -16,10 +16,10 @@ def guard(
 ) -> int:
     """Check a finished run against limits.
 
-    A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. DETECTOR can also be "model"
-    (values of the classifier) or "*" (every detector). Each value beyond its limit is printed with its interval and
-    its images, and the exit code is 1. It is 2 if a name is unknown, a value undefined, or
-    the results are missing, damaged or unfinished.
+    A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if it is true.
+    DETECTOR can also be "model" (values of the classifier) or "*" (every detector). Each value beyond its limit is
+    printed with its interval and its images. The exit code is 1 if a limit is crossed, and 2 if a name is unknown, a
+    value is undefined, or the results are missing, damaged or unfinished.
 
     Args:
         results: folder of the results

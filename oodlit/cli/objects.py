@@ -65,12 +65,12 @@ def evaluate(
         train_predictions: boxes on training images, for fits
         train_annotations: their annotations, for --fit_on matched
         detectors: list of detectors of logits and features
-        scores: columns that are OOD scores, A,B
+        scores: columns with OOD scores, A,B (default: none)
         head: .safetensors file with weight and bias
         class_names: known classes, A,B (default: as annotated)
         out: folder for results (default: oodlit-results)
-        t_star: least confidence (default: that of the best F1)
-        tau_rule: rule for the threshold of OOD scores
+        t_star: minimum confidence (default: that of the best F1)
+        tau_rule: quantile or normal threshold (default: per --rules)
         tpr: share of ID boxes to keep (default: 0.95)
         iou: overlap that counts as a hit
         rules: exact, or published as in FMIYC
@@ -132,7 +132,7 @@ def _write(results: "ObjectResults", out: Path) -> None:
 
 
 def report(results: list[Path], *, out: Path | None = None) -> None:
-    """Write the HTML page of saved results of boxes.
+    """Write the HTML page of saved object detection results.
 
     The same as `oodlit report`.
 

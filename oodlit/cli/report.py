@@ -11,7 +11,7 @@ COMPARISON = Path("comparison", "report.html")
 def report(results: list[Path], *, out: Path | None = None) -> None:
     """Write the HTML page of saved results.
 
-    The page is one self-contained file. Neither network, data nor GPU are required. For several results, one page
+    The page is one self-contained file. No network, data, or GPU is required. For several results, one page
     compares all of them, and each gets its own page beside it: report-NAME.html beside report.html. Pages in the
     folders of the results are not changed.
 

@@ -71,7 +71,7 @@ def build(
         release: release of ImageNet-21K (default: fall11)
         estimation: images per class to estimate severity
         test: test images per class
-        check: none, header or decode (default: header)
+        check: image check: none, header or decode (default: header)
     """
     from oodlit.datamodules import descriptions
     from oodlit.datamodules.published_sets import list_set, read_file_list

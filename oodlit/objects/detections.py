@@ -252,7 +252,7 @@ def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
 
 
 def _convert(self: Detections, name: str, shape: tuple[int, ...], *, floating: bool = False) -> None:
-    """Check type and shape of a field, -1 = any length; convert it to int64, or to at least 32 bits and no NaN."""
+    """Check type, shape (-1 = any length) and NaN of a field; convert it to int64, or to float32 or wider."""
     value: Any = getattr(self, name)
     fits = isinstance(value, Tensor) and value.dtype.is_floating_point == floating and value.ndim == len(shape)
     if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):

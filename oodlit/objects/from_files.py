@@ -137,7 +137,9 @@ def _check(splits: Mapping[str, BoxFiles], has_scores: bool, id_name: str) -> No
     if id_name in splits:
         raise InvalidArgumentError(f"id_name={id_name!r} is also the name of an OOD split; choose another name")
     if missing := [name for name, files in splits.items() if files.annotations is None]:
-        raise InvalidArgumentError(f"split {missing[0]!r}: missing annotations; an OOD split requires its objects")
+        raise InvalidArgumentError(
+            f"split {missing[0]!r}: missing annotations; every OOD split requires annotated objects"
+        )
 
 
 def f1_confidence(detections: Detections, annotations: Annotations | None) -> float:
@@ -147,9 +149,13 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
         InvalidArgumentError: There are no annotations, no objects, or no predicted classes.
     """
     if annotations is None or not len(annotations):
-        raise InvalidArgumentError("t*: the best F1 requires annotated ID objects; pass t_star, such as 0.25")
+        raise InvalidArgumentError(
+            "t*: the best F1 requires annotated ID objects; pass their annotations, or set t_star, such as 0.25"
+        )
     if len(detections) and int(detections.classes.min()) < 0:
-        raise InvalidArgumentError("t*: the best F1 requires the predicted classes of ID boxes; pass t_star")
+        raise InvalidArgumentError(
+            "t*: the best F1 requires predicted classes of the ID boxes; pass predictions with classes, or set t_star"
+        )
     # Keys and corners order boxes of equal confidence, so that the order in the file does not matter.
     by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
     corners = detections.boxes.double().numpy()

@@ -32,7 +32,7 @@ def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple
         listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         raise RequirementError(f"none of {len(detectors)} detectors is applicable ({listing}); choose others")
     for name, reason in reasons.items():
-        warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
+        warnings.warn(f"detector {name!r} is skipped: it {reason}", stacklevel=3)
     return {name: detector for name, detector in detectors.items() if name not in reasons}, reasons
 
 
@@ -70,8 +70,8 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
         if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{missing[0]}: the boxes have no {kind}, which {', '.join(readers[:5])} requires; those of"
-                f" {', '.join(lengths)} have them"
+                f"{missing[0]}: the boxes have no {kind}, but {', '.join(readers[:5])} require them (present in:"
+                f" {', '.join(lengths) or 'none'}); add them to the predictions, or choose other detectors"
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())

@@ -125,7 +125,7 @@ class ShownBoxes:
 
     @cached_property
     def detectors(self) -> list[str]:
-        """Its detectors, the one with the largest AP_U on the first split first."""
+        """Names of the detectors, sorted by AP_U on the first split, largest first."""
         splits = self.results.splits
         return ranked(self.results, splits[0]) if splits else list(self.results.detectors)
 

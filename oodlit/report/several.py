@@ -75,7 +75,7 @@ class Several:
     """The metric by which networks are compared: one of the table, on the ID set."""
 
     def quality_of(self, title: str) -> float:
-        """The quality of the network of a run; NaN if unknown."""
+        """Accuracy of a run's network; NaN if unknown."""
         results = self.runs[title]
         row = of_sets(results).get((MODEL, results.id_dataset.name, self.quality))
         return math.nan if row is None else float(row.value)

@@ -20,6 +20,7 @@ from oodlit.roles import Role
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""
+_WITHOUT = "delete {} to write the page without thumbnails"
 MAX_BYTES = 2_000_000
 """Largest file that is embedded in a page."""
 _KINDS = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg"}
@@ -108,7 +109,7 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
             continue
         file = file_inside(path.parent, name)
         if not file.is_file():
-            raise DataError(f"{path}: missing thumbnail {name!r} of {key!r}; delete the folder to skip pictures")
+            raise DataError(f"{path}: missing thumbnail {name!r} of {key!r}; {_WITHOUT.format(path.parent)}")
         found[key] = _url_of_file(file)
     return found
 
@@ -119,9 +120,7 @@ def _url_of_file(file: Path) -> str:
         data = opened.read(MAX_BYTES + 1)
     kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
     if len(data) > MAX_BYTES or not kind:
-        raise DataError(
-            f"{file}: expected a PNG or JPEG of up to {MAX_BYTES} bytes; delete the folder to skip pictures"
-        )
+        raise DataError(f"{file}: expected a PNG or JPEG of up to {MAX_BYTES} bytes; {_WITHOUT.format(file.parent)}")
     return data_url(data, kind)
 
 
@@ -132,7 +131,7 @@ def data_url(data: bytes, kind: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     """File by key, of an index."""
-    index = read_json(path, dict, hint="; delete the folder to skip pictures")
+    index = read_json(path, dict, hint=f"; {_WITHOUT.format(path.parent)}")
     return {str(key): str(name) for key, name in index.items()}
 
 

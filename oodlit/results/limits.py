@@ -228,7 +228,7 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> describe_check(results, Limit.of("msp: mean_fpr95 > 0.7"))
-        'msp: mean_fpr95 > 0.7 holds 1 value: far 50 % (fpr95)'
+        'msp: mean_fpr95 > 0.7: compared with 1 value: far 50 % (fpr95)'
     """
     rows = sorted(checked_rows(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
     texts = []
@@ -238,7 +238,7 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         text = f"{value:.4g}" if entry is None or entry.is_count else f"{100 * value:.4g} %"
         own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
         texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
-    return f"{limit} holds {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
+    return f"{limit}: compared with {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:

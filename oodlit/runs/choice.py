@@ -25,7 +25,7 @@ PROBE_IMAGES = 2
 
 @dataclass(frozen=True)
 class Choice:
-    """What is decided before the first batch.
+    """Detectors, transform and facts settled before the first batch.
 
     Args:
         transform: From a decoded image to the network's input.
@@ -120,7 +120,7 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
     facts = probe.facts
     reasons = reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
-        warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
+        warnings.warn(f"detector {name!r} is skipped: it {reason}", stacklevel=3)
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
     kept = earlier.kept(applicable, has_train=facts.num_train > 0)
     here = FitOrigin(probe.fingerprint(), facts.width, facts.num_classes)
@@ -211,5 +211,7 @@ def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, 
         listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
         without = "remove them, or pass strict=False (on the command line: without --strict)"
         way_out = without if strict else "choose others"
-        raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
+        raise RequirementError(
+            f"{len(reasons)} of {len(detectors)} detectors are not applicable ({listing}); {way_out}"
+        )
     return reasons

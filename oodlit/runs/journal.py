@@ -180,7 +180,7 @@ class Progress:
 
 
 def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
-    """How streams are cut over processes and workers, and into batches."""
+    """How streams are split across processes, workers and batches."""
     return {
         "processes": trainer.world_size,
         "num_workers": datamodule.num_workers,

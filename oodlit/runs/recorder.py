@@ -22,7 +22,7 @@ class Recorder(ABC):
         """Find what an earlier start of the run has left, and make room; `plan` is in force from here on."""
 
     def ready(self) -> None:  # noqa: B027  # few recorders look at other callbacks
-        """Check what depends on other callbacks: all of them are set up."""
+        """Run checks that require all other callbacks to be set up."""
 
     @property
     @abstractmethod

@@ -102,9 +102,9 @@ class Verification:
             again = relative_deviation(outputs.require(name)[index], exact.require(name))
             if not again <= allowed:
                 raise RequirementError(
-                    f"{self._module.name}: the {name} of the same images differ from pass to pass by {again:.2g} of"
-                    f" their spread, without {self._asked} as well; something in the network is random, such as"
-                    " dropout that is active: switch it off"
+                    f"{self._module.name}: two forward passes on the same images return {name} that differ by"
+                    f" {again:.2g} of their spread, even without {self._asked}. Part of the network is random, for"
+                    " example active dropout; disable it"
                 )
         self._check(f"the {name}", deviation, allowed)
 

@@ -84,7 +84,7 @@ class Scoring:
         return outputs.device.type in self.defers_on and not self._foreign and self._unusual < MOST_UNUSUAL
 
     def _score_deferred(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
-        """Scores without waiting for the device in between; None if the batch is not a usual one."""
+        """Score a batch with deferred checks, without waiting for the device; None if a check or a detector fails."""
         scores = {}
         try:
             with deferred_checks() as granted:
@@ -119,7 +119,7 @@ class Scoring:
             raise error
         where = "" if outputs is None or not outputs.keys else f", in the batch from {outputs.keys[0]!r} on"
         self.failed[name] = " ".join(f"failed on {dataset!r}{where}: {type(error).__name__}: {error}".split())
-        _log.warning("detector %r is left out: it %s", name, self.failed[name])
+        _log.warning("detector %r is skipped: it %s", name, self.failed[name])
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:
             raise error

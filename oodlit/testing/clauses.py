@@ -56,7 +56,7 @@ class ConformanceError(OodlitError, AssertionError):
 
 
 class MalformedError(AssertionError):
-    """Declarations do not have the form that all checks rely on."""
+    """A detector's declarations are malformed, so no check can run."""
 
 
 _CLAUSES: dict[str, Clause] = {}

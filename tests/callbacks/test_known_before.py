@@ -31,7 +31,7 @@ def test_impossible_settings_are_left_out_before_the_first_batch(detector, optio
     with pytest.raises(RequirementError, match=reason):
         run({"odd": detector, "msp": MSP()}, module=module, strict=True, **options)
     assert len(set(module.network.seen)) <= PROBE_IMAGES + 2  # the probe, and the two pictures of the fingerprint
-    with pytest.warns(UserWarning, match=rf"'odd' is left out: it .*{reason}"):
+    with pytest.warns(UserWarning, match=rf"'odd' is skipped: it .*{reason}"):
         results = run({"odd": detector, "msp": MSP()}, **options).results
     assert results.detectors == ("msp",)
     assert re.search(reason, results.run.not_applicable["odd"])

@@ -53,7 +53,7 @@ def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_image
         with pytest.raises(RequirementError, match=f"knn: {reason}"):
             run(detectors, module=module, **options)
         assert len(module.network.seen) == PROBE_IMAGES
-    with pytest.warns(UserWarning, match=f"'far' is left out: it {reason}"):
+    with pytest.warns(UserWarning, match=f"'far' is skipped: it {reason}"):
         detection = run({"far": KNN(k=1000), "near": KNN(k=10), "msp": MSP()})
     assert detection.results.run.not_applicable == {"far": reason}
     assert set(detection.results.table["detector"]) == {"near", "msp", "model"}
@@ -80,13 +80,13 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
     with (
         pytest.warns(FindingWarning, match="by chance"),
         pytest.warns(FindingWarning, match="1 of 1 detectors score 'far' higher than ID images"),
-        pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"),
+        pytest.warns(UserWarning, match=r"'vim' is skipped: it needs the linear head"),
     ):
         detection = run([MSP(), ViM()], module=module)
     assert "head" in detection.results.run.not_applicable["vim"]
     assert "vim" not in set(detection.results.table["detector"])
     with pytest.raises(
-        RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head.*without --strict\)"
+        RequirementError, match=r"1 of 2 detectors are not applicable \(vim: needs the linear head.*without --strict\)"
     ):
         run([MSP(), ViM()], module=module, strict=True)
 

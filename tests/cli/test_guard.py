@@ -47,7 +47,11 @@ def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--fail-if", "msp: fpr95 > 0.5"], 0, "msp: fpr95 > 0.5 holds 1 value: near 50 %\nWithin the limit\n"),
+        (
+            ["--fail-if", "msp: fpr95 > 0.5"],
+            0,
+            "msp: fpr95 > 0.5: compared with 1 value: near 50 %\nWithin the limit\n",
+        ),
         (["--fail-if", "msp: fpr95 > 0.5", "--fail-if", "msp: auroc < 0.5"], 0, "Within all 2 limits\n"),
         (
             ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],

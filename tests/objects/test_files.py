@@ -119,7 +119,7 @@ def test_matched_boxes_are_another_fit(folder: Path, results: ObjectResults) -> 
 
 
 def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match="detector 'vim' is left out: it needs the linear head; the file has none"):
+    with pytest.warns(UserWarning, match="detector 'vim' is skipped: it needs the linear head; the file has none"):
         found = evaluated(folder, detectors=[Energy(), ViM(dim=4)], scores=())
     assert found.detectors == ("energy",)
     assert found.run.not_applicable == {"vim": "needs the linear head; the file has none"}

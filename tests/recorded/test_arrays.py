@@ -288,7 +288,7 @@ def test_lists_of_different_lengths_are_refused(tmp_path):
 
 
 def test_results_are_written_like_those_of_every_run(sets, tmp_path):
-    with pytest.warns(UserWarning, match="'odin' is left out"):
+    with pytest.warns(UserWarning, match="'odin' is skipped"):
         evaluate_arrays(**arrays(sets, detectors=[MSP(), ODIN()], out=tmp_path / "run"))
     assert Results.load(tmp_path / "run").detectors == ("msp",)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["backbone"]["name"] == "recorded outputs"

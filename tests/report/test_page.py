@@ -150,7 +150,7 @@ def test_missing_thumbnail_is_an_error(results: Results, tmp_path: Path) -> None
 def test_unreadable_index_of_thumbnails_is_an_error(results: Results, tmp_path: Path, content: bytes) -> None:
     save_thumbnails(results, tmp_path, read_images)
     (tmp_path / "thumbnails" / "index.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"index\.json: .*delete the folder to skip pictures"):
+    with pytest.raises(DataError, match=r"index\.json: .*delete .*thumbnails to write the page without"):
         load_thumbnails(tmp_path, ["near/1"])
 
 

@@ -78,7 +78,7 @@ def run_objects(
                     "title": "A detector of the digits 0-6 meets others",
                     "not_applicable": left_out,
                     "caveat": CAVEAT,
-                    "warnings": [text for text in warned() if "is left out" not in text],
+                    "warnings": [text for text in warned() if "is skipped" not in text],
                 },
             )
             trainer = silent_trainer(detection, RunProgress(bars), accelerator=accelerator)

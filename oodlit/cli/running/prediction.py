@@ -68,7 +68,7 @@ def predict_and_print(
             detectors,
             output_dir=out,
             # detectors that are left out are listed separately
-            record=lambda: joined(record or {}, {"warnings": [t for t in warned() if "is left out" not in t]}),
+            record=lambda: joined(record or {}, {"warnings": [t for t in warned() if "is skipped" not in t]}),
             **evaluation,
         )
         with progress(shown=is_first_process()) as bars:

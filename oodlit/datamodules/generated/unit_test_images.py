@@ -83,7 +83,7 @@ def horizontal_stripes(width: int, height: int, rng: Rng) -> Pixels:
 
 
 def vertical_stripes(width: int, height: int, rng: Rng) -> Pixels:
-    """Vertical stripes of colors U(0, 1)^3, their number one of `STRIPES`; the last gets the remaining columns."""
+    """Draw vertical stripes in uniformly random colors; their number is drawn from `STRIPES`."""
     return np.broadcast_to(_stripes(width, rng), (height, width, 3)).copy()
 
 

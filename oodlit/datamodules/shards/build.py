@@ -185,7 +185,7 @@ class _Build:
                 pool.shutdown(cancel_futures=True)
         self._check_leftovers(records)
         if not records:
-            raise DataError(f"{self.out}: the listing is empty")
+            raise DataError(f"no images to write to {self.out}: the listing of the source is empty")
         return tuple(records[file] for file in sorted(records))
 
     def _finished(self, file: str) -> ShardRecord | None:

@@ -206,7 +206,7 @@ def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
     try:
         meta = loads(_bytes(file, raw.fields[META_FIELD], where, MAX_FACTS_BYTES))
     except (ValueError, RecursionError) as error:
-        raise _SampleError(f"field .json is not JSON: {error}") from error
+        raise _SampleError(f"field .json is not valid JSON: {error}") from error
     return meta if isinstance(meta, dict) else {}
 
 

@@ -83,8 +83,8 @@ class CADRef(PredictedMeanDetector):
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
         self.note(
-            f"the mean {self.confidence} in training is {level:.4g}, which depends on a constant that does not affect"
-            f" the softmax and cannot scale distances; using its excess over the median logit instead, {excess:.4g}"
+            f"the mean {self.confidence} in training ({level:.4g}) cannot scale distances, because a constant added to"
+            f" all logits changes it but not the softmax; using the excess over the median logit instead ({excess:.4g})"
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 

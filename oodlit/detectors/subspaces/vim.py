@@ -93,8 +93,8 @@ class ViM(ResidualDetector):
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"the mean of the largest logits is {mean_logit:.4g}, which depends on a constant that does not affect"
-                f" the softmax and cannot scale alpha; using their excess over the mean logit instead, {level:.4g}"
+                f"the mean of the largest logits ({mean_logit:.4g}) cannot scale alpha, because a constant added to all"
+                f" logits changes it but not the softmax; using the excess over the mean logit instead ({level:.4g})"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(

@@ -84,7 +84,9 @@ class ObjectSettings:
                 raise InvalidArgumentError(f"expected {name} to be an integer >= 0, got {name}={value!r}")
         taus = self.tau.values() if isinstance(self.tau, Mapping) else [self.tau]
         if any(value is not None and math.isnan(value) for value in taus):
-            raise InvalidArgumentError("expected tau to be a number, got NaN; infinities call all or no boxes unknown")
+            raise InvalidArgumentError(
+                "expected tau to be a number, got NaN; tau=inf calls every box unknown, tau=-inf none"
+            )
 
     @property
     def is_published(self) -> bool:

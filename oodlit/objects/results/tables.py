@@ -114,7 +114,9 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
     if info.role not in (Role.ID, Role.OOD):
         raise InvalidArgumentError(f"data set {info.name!r}: expected role id or ood, got {info.role}")
     if entry.annotations is None and info.role is Role.OOD:
-        raise InvalidArgumentError(f"data set {info.name!r}: missing annotations; an OOD split requires its objects")
+        raise InvalidArgumentError(
+            f"data set {info.name!r}: missing annotations; every OOD split requires annotated objects"
+        )
     if wrong := [key for key in found.keys if not key.startswith(f"{info.name}/")]:
         raise InvalidArgumentError(f"data set {info.name!r}: key {wrong[0]!r} belongs to another data set")
     objects, notes = _objects(entry, class_names)

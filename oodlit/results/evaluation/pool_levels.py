@@ -76,8 +76,8 @@ def pool_levels(
     if (undefined := np.isnan(severities)).any():
         first = names[int(undefined.argmax())]
         raise InvalidArgumentError(
-            f"the mean confidence of {int(undefined.sum())} classes is undefined, first {first!r}: it has infinities of"
-            " both signs"
+            f"the mean confidence is undefined for {int(undefined.sum())} classes (first: {first!r}), because their"
+            " confidences contain both inf and -inf"
         )
     return PoolLevels(own, levels_of(counts, severities, id_classes=info.id_classes, class_names=names))
 

@@ -55,15 +55,15 @@ class FeatureRecorder(Recorder):
         known = held | {stream.name for stream in self.streams}
         if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
             raise InvalidArgumentError(
-                f"FeatureCache: this run does not read {unread[0]!r}, and the cache does not hold it; give OODDetection"
-                " train_thresholds=True where it is the training images, or resume=False where an earlier start has"
-                " read it; or leave the stream out of the data, or record without OODDetection"
+                f"FeatureCache: {unread[0]!r} is neither in the cache nor read by this run. If it is the training set,"
+                " pass train_thresholds=True to OODDetection; if an interrupted run has already read it, pass"
+                " resume=False; otherwise remove the stream from the data, or record without OODDetection"
             )
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in held]:
             raise InvalidArgumentError(
-                f"FeatureCache: this run resumes in the middle of {begun[0]!r}, and the cache is missing its beginning;"
-                " record without OODDetection, or give it resume=False"
+                f"FeatureCache: this run resumes in the middle of {begun[0]!r}, but the cache does not contain the"
+                " images before that; pass resume=False to OODDetection, or record without OODDetection"
             )
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:

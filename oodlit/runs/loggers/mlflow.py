@@ -47,7 +47,7 @@ def _named(values: Mapping[str, ValueT]) -> dict[str, ValueT]:
 
 
 def mlflow_names(names: Collection[str]) -> list[str]:
-    """Names under which every store of MLflow keeps each value.
+    """Return metric names that are valid and distinct in every MLflow store.
 
     A store of files has one file for each name. So a name that is the beginning of others, as the value of a whole set
     is of those of its classes, gets `/all`; a part of dots alone is written with `_`; a name of more than 250
