@@ -16,7 +16,7 @@ BASE = {"_lightning", "_version", "base", "errors", "network", "outputs", "roles
 DATA = BASE | {"backbones", "datamodules", "detectors", "metrics", "module", "results"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
-    "configuration": {"configuration", "errors"},
+    "configuration": {"base", "configuration", "errors"},
     "detectors": BASE | {"detectors"},
     "metrics": BASE | {"metrics"},
     "datamodules": BASE | {"datamodules"},

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from oodlit.base.current_folder import import_module
 from oodlit.errors import InvalidArgumentError
 
 
@@ -52,20 +53,13 @@ def _homes(package: str) -> dict[str, str]:
 
 
 def import_object(path: str, what: str) -> Any:
-    """Import the object at a dotted path, `module.Name`.
+    """Import the object at a dotted path, `module.Name`; see `import_module`.
 
     Raises:
         InvalidArgumentError: `what` cannot be imported.
     """
     module, _, name = path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:  # ValueError: a path without a dot
         raise InvalidArgumentError(f"{what} cannot be imported: {error}") from error
-
-
-def search_current_folder() -> None:
-    """Make modules in the working directory importable, as `python -m` does."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)

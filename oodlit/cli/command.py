@@ -15,7 +15,7 @@ from typing import Annotated, Any, get_args, get_origin
 import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
-from oodlit.base.lazy import search_current_folder
+from oodlit.base.current_folder import search_current_folder
 from oodlit.base.secrets import mask
 from oodlit.base.yaml_files import load_yaml
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out

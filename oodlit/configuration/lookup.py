@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from oodlit.base.current_folder import import_module
 from oodlit.configuration.kinds import fits, type_names
 from oodlit.errors import OodlitError, UnknownNameError, UsageError
 
@@ -54,7 +55,7 @@ def located(path: str) -> Any:
     """The object at `module.name`, or at `module.Class.method`."""
     module, _, name = path.rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(import_module(module), name)
     except ModuleNotFoundError as error:
         if error.name != module or "." not in module:
             raise

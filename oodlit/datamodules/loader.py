@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from oodlit.base.current_folder import shared_with_processes
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
@@ -167,7 +168,9 @@ class StreamLoader:
         """Yield the batches of the loader, and explain errors of its worker processes."""
         try:
             self._on_request()
-            for batch in loader:
+            with shared_with_processes():
+                batches = iter(loader)
+            for batch in batches:
                 yield batch
                 self._on_request()
         except (RuntimeError, OSError) as error:

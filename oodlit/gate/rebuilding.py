@@ -14,7 +14,7 @@ from torch import nn
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.identity import pattern
 from oodlit.backbones.recipe import made_from
-from oodlit.base.lazy import search_current_folder
+from oodlit.base.current_folder import search_current_folder
 from oodlit.base.secrets import MASK
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from oodlit.base.lazy import import_object, search_current_folder
+from oodlit.base.current_folder import search_current_folder
+from oodlit.base.lazy import import_object
 from oodlit.detectors import BackboneFacts, Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of

@@ -20,6 +20,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from oodlit.base.current_folder import shared_with_processes
 from oodlit.detectors import save
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory
@@ -102,8 +103,10 @@ def batches_of(data: Problem, fraction: float, rank: int) -> list[Outputs]:
 
 def _run(folder: Path) -> str:
     """Start the processes and wait; returns the last lines of their logs if one fails."""
+    with shared_with_processes():
+        path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),
+        "PYTHONPATH": path,
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }

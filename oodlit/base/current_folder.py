@@ -1,0 +1,95 @@
+"""Import modules of the current folder that a dotted path names, and no other module of it.
+
+The folder is not on `sys.path`: there, optional imports of installed packages would find and run any file in it.
+"""
+
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+
+
+class _Finder(MetaPathFinder):
+    """Finds modules that are named, and those that such modules import, after all installed ones.
+
+    Args:
+        is_enabled: Whether dotted paths may name modules of the current folder.
+        folders: Folder of each module that was found, by name.
+    """
+
+    def __init__(self) -> None:
+        self.is_enabled = False
+        self.folders: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        folder = self.folders.get(_importer()) or self.folders.get(name)
+        found = PathFinder.find_spec(name, [folder]) if folder and path is None else None
+        if found is not None and folder is not None:
+            self.folders[name] = folder
+        return found
+
+
+_FINDER = _Finder()
+
+
+def _importer() -> str:
+    """The top-level name of the module whose import is under way."""
+    frame, is_inside = sys._getframe(1), False
+    while frame.f_back is not None:
+        frame = frame.f_back
+        name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        if name in ("importlib", "_frozen_importlib"):
+            is_inside = True
+        elif is_inside:
+            return name
+    return ""
+
+
+def search_current_folder() -> None:
+    """Let dotted paths name modules of the current folder that are found nowhere else."""
+    _FINDER.is_enabled = True
+    if _FINDER not in sys.meta_path:
+        sys.meta_path.append(_FINDER)
+
+
+def import_module(name: str) -> ModuleType:
+    """Import a module; after `search_current_folder`, one that is found nowhere else from the current folder.
+
+    Raises:
+        ImportError: It does not exist, or it fails.
+    """
+    top = name.partition(".")[0]
+    if top not in sys.modules:
+        _FINDER.folders.pop(top, None)  # the current folder may be another one now
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if not _FINDER.is_enabled or error.name != top or top in _FINDER.folders:
+            raise
+    _FINDER.folders[top] = str(Path.cwd())
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        if top not in sys.modules:
+            del _FINDER.folders[top]
+        raise
+
+
+@contextmanager
+def shared_with_processes() -> Iterator[list[str]]:
+    """Let new processes find the imported modules of the current folder, which they may receive objects of.
+
+    Yields:
+        Their folders, which are at the end of `sys.path` meanwhile.
+    """
+    before, folders = list(sys.path), sorted(set(_FINDER.folders.values()) - set(sys.path))
+    sys.path.extend(folders)
+    try:
+        yield folders
+    finally:
+        sys.path[:] = before
