@@ -4,6 +4,7 @@ The folder is not on `sys.path`: there, optional imports of installed packages w
 """
 
 import importlib
+import inspect
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -38,9 +39,8 @@ _FINDER = _Finder()
 
 def _importer() -> str:
     """The top-level name of the module whose import is under way."""
-    frame, is_inside = sys._getframe(1), False
-    while frame.f_back is not None:
-        frame = frame.f_back
+    frame, is_inside = inspect.currentframe(), False
+    while frame is not None and (frame := frame.f_back) is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
         if name in ("importlib", "_frozen_importlib"):
             is_inside = True

@@ -4,7 +4,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from oodlit.base.plan import RunPlan
 from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
-from oodlit.errors import NonFiniteScoreError
+from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.gate.decoding import decoder_for
 from oodlit.gate.gate_folder import load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
@@ -128,7 +128,8 @@ class Gate:
 
         Args:
             images: PIL images, bytes of image files, or transformed tensors of shape (channels, height, width): one, a
-                list, or a tensor (batch, channels, height, width).
+                list, or a tensor (batch, channels, height, width). Tensors of any floating-point type are converted to
+                that of the network.
             keys: One key per image. Only MC-dropout reads them: its masks depend on the key (`dataset/key` in a run),
                 or on the pixels if there are no keys.
 
@@ -140,9 +141,8 @@ class Gate:
         verdicts: list[Verdict] = []
         shape = self.record.backbone.input_shape
         one_shape = self.record.backbone.one_shape
-        for batch, names in batches_of(
-            images, keys, self.module.transform, shape, one_shape=one_shape, decode=self._decode
-        ):
+        how: dict[str, Any] = {"decode": self._decode, "dtype": place_of(self.module.network)[1]}
+        for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape, **how):
             with self._lock:
                 outputs = self._outputs(batch, names)
                 scores = self.detector.score(outputs).cpu().tolist()
@@ -195,6 +195,17 @@ class Gate:
             RequirementError: The detector reads more than logits and features, or the gate cannot be exported.
         """
         export_program(self.module, self.detector, self.threshold, self.record, Path(file))
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse `pickle` and `copy.deepcopy`, which cannot copy the lock that gates on one network share.
+
+        Raises:
+            InvalidArgumentError: Always.
+        """
+        raise InvalidArgumentError(
+            "Gate: cannot be pickled or copied, because gates on one network take turns; write it with"
+            " gate.save(folder) and call Gate.load(folder) in each process"
+        )
 
     def __repr__(self) -> str:
         """Return detector, network and threshold in one line."""

@@ -3,6 +3,7 @@
 import json
 import warnings
 from collections.abc import Sequence
+from math import isfinite, isnan
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,12 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so these numbers are text
         entries["threshold"] |= {n: _number(v) for n, v in entries["threshold"].items() if n in _ENDS}
     record = as_type(entries, GateRecord, where=str(folder / GATE))
+    bounds = record.threshold
+    if not (isfinite(bounds.value) and isfinite(bounds.cut)) or isnan(bounds.ci_low) or isnan(bounds.ci_high):
+        raise DataError(
+            f"{folder / GATE}: expected a finite threshold, got value {bounds.value}, cut {bounds.cut} and interval"
+            f" {bounds.ci_low} to {bounds.ci_high}; save the gate again"
+        )
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
             f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another, load the folder of"
@@ -129,6 +136,10 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
     """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidArgumentError(f"{folder}: the folder is not empty; name a new folder")
+    if not (isfinite(record.threshold.value) and isfinite(record.threshold.cut)):
+        raise InvalidArgumentError(
+            f"Gate.save: expected a finite threshold, got {record.threshold}; choose another detector or tpr"
+        )
     weights = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
         raise InvalidArgumentError(

@@ -25,6 +25,7 @@ def batches_of(
     *,
     one_shape: bool,
     decode: Callable[[bytes], Image.Image] = decode_image,
+    dtype: torch.dtype = torch.float32,
 ) -> Iterator[tuple[Tensor, list[str] | None]]:
     """Yield batches of at most `CHUNK` transformed images, with their keys.
 
@@ -36,6 +37,7 @@ def batches_of(
         shape: Shape of a transformed image of the run.
         one_shape: Whether all images of the run had this shape; images of other heights and widths are then refused.
         decode: From the bytes of an image file to a picture.
+        dtype: Type of the network's weights, which floating-point images are converted to.
 
     Raises:
         InvalidArgumentError: An image has another type or shape, or contains NaN or infinite values; or the numbers of
@@ -55,6 +57,7 @@ def batches_of(
         made = [
             _checked(_transformed(images[place], place, transform, decode), place, shape, one_shape) for place in chunk
         ]
+        made = [image.to(dtype) for image in made]
         if len({image.shape for image in made}) > 1:
             sizes = sorted({tuple(image.shape) for image in made})
             raise InvalidArgumentError(f"Gate: expected transformed images of one shape, got {sizes}")

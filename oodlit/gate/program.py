@@ -50,7 +50,7 @@ class _Program(nn.Module):
         found = {"accepted": is_known & (scores.double() >= self.cut), "score": scores}
         if outputs.logits is not None:
             found |= {"class_index": outputs.predictions, "probability": outputs.max_probabilities}
-        return found
+        return {name: value.detach() for name, value in found.items()}
 
 
 def _is_finite(values: Tensor) -> Tensor:
@@ -104,6 +104,7 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 strict=False,
             )
+            _forget_source(program)
             data = _as_onnx(program, names) if as_onnx else b""
         except Exception as error:  # torch.export raises many types of errors
             reason = (str(error).splitlines() or [""])[0]
@@ -119,6 +120,13 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
                 torch.export.save(program, opened)
         fsync(temporary)
         temporary.replace(file)
+
+
+def _forget_source(program: torch.export.ExportedProgram) -> None:
+    """Remove the stack traces that torch keeps for each operation: they have paths and lines of the user's code."""
+    for part in program.graph_module.modules():
+        for node in part.graph.nodes if isinstance(part, torch.fx.GraphModule) else ():
+            node.meta.pop("stack_trace", None)
 
 
 def _as_onnx(program: torch.export.ExportedProgram, names: Sequence[str]) -> bytes:

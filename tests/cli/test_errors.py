@@ -109,7 +109,7 @@ HELP = " (see 'oodlit evaluate --help')"
         (
             STREAM % "cache: {atempts: 0}",
             "unknown argument of oodlit.datamodules.shards.remote.Cache 'atempts'; did you mean 'attempts' or"
-            " 'timeout_s'? Known: attempts, backoff_s, folder, storage_options, timeout_s",
+            " 'timeout_s' or 'max_bytes'? Known: attempts, backoff_s, folder, max_bytes, storage_options, timeout_s",
         ),
         (
             "--backbone={class_path: own_of_errors.Open, init_args: {dept: 0}}",

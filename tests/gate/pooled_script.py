@@ -39,8 +39,9 @@ class Pooled(nn.Module):
 
 def ask(file: Path, images: torch.Tensor) -> dict[str, list[float]]:
     if file.suffix == ".pt2":
-        with torch.no_grad():
-            return {name: value.tolist() for name, value in torch.export.load(file).module()(images).items()}
+        found = torch.export.load(file).module()(images)  # with gradients switched on
+        assert not any(value.requires_grad for value in found.values())
+        return {name: value.tolist() for name, value in found.items()}
     session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     values = session.run(names, {"images": images.numpy()})

@@ -4,11 +4,20 @@ import json
 import math
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
+
+
+def contents(file: Path) -> bytes:
+    """All bytes of a program, unpacked."""
+    if not zipfile.is_zipfile(file):
+        return file.read_bytes()
+    with zipfile.ZipFile(file) as archive:
+        return b"".join(map(archive.read, archive.namelist()))
 
 
 def test_an_image_with_a_pixel_that_is_no_number_is_refused(tmp_path: Path) -> None:
@@ -29,3 +38,6 @@ def test_an_image_with_a_pixel_that_is_no_number_is_refused(tmp_path: Path) -> N
             assert (
                 "image 0 after the transform: expected finite values, got NaN or infinity" in of[f"{value} in Python"]
             ), (program, value)
+        content = contents(tmp_path / program)
+        for text in (str(ROOT), sys.prefix, "site-packages", ".py", "self.head(self.features(images))"):
+            assert text.encode() not in content, (program, text)

@@ -1,0 +1,70 @@
+"""Tensors of other types, copies of a gate, and records that somebody changed."""
+
+import copy
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec import structs
+
+from oodlit import Gate, OODModule
+from oodlit.detectors import MSP
+from oodlit.errors import DataError, InvalidArgumentError
+from tests.gate.support import TinyNetwork, digits, run
+
+
+@pytest.fixture(scope="module")
+def gate(tmp_path_factory: pytest.TempPathFactory) -> Gate:
+    folder = tmp_path_factory.mktemp("gate")
+    data = digits(folder / "shards", max_images=20)
+    run(OODModule(TinyNetwork(), transform=data.transform), data, [MSP()], folder / "run")
+    return Gate.load(folder / "run", model=TinyNetwork())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16])
+def test_images_of_any_floating_point_type_are_converted(gate: Gate, dtype: torch.dtype) -> None:
+    images = torch.linspace(-1, 1, 2 * 3 * 64).view(2, 3, 8, 8).to(dtype)
+    assert gate(images) == gate(images.float())
+    assert gate([images[0], images[1].float()]) == gate(images.float())
+    with pytest.raises(InvalidArgumentError, match="expected a floating-point tensor"):
+        gate(images.to(torch.uint8))
+    with pytest.raises(InvalidArgumentError, match="expected finite values"):
+        gate(torch.full((3, 8, 8), 1e300, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_copies_are_refused_with_a_way_out(gate: Gate, copied: object) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"gate\.save\(folder\) and call Gate\.load\(folder\)"):
+        copied(gate)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["value", "cut", "ci_low", "ci_high"])
+@pytest.mark.parametrize("number", ["nan", "inf", "-inf", "much"])
+def test_a_threshold_that_decides_nothing_is_refused(gate: Gate, tmp_path: Path, name: str, number: str) -> None:
+    gate.save(tmp_path / "gate")
+    file = tmp_path / "gate" / "gate.json"
+    record = json.loads(file.read_text())
+    record["threshold"][name] = number
+    file.write_text(json.dumps(record))
+    if name.startswith("ci") and "inf" in number:  # an interval may be open
+        assert Gate.load(tmp_path / "gate", model=TinyNetwork()).threshold.cut == gate.threshold.cut
+        return
+    with pytest.raises(DataError, match=r"gate\.json: (expected a finite threshold, got|Expected `float`)"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+
+
+def test_a_gate_without_a_finite_threshold_is_not_saved(gate: Gate, tmp_path: Path) -> None:
+    threshold = replace(gate.threshold, value=float("-inf"), cut=float("-inf"))
+    other = Gate(gate.module, gate.detector, structs.replace(gate.record, threshold=threshold))
+    with pytest.raises(InvalidArgumentError, match=r"Gate\.save: expected a finite threshold, got -inf"):
+        other.save(tmp_path / "gate")
+
+
+@pytest.mark.parametrize("content", ["[" * 2000, "[" * 200 + "]" * 200, '{"format": 1e999}', '{"format": 1}', "\x00"])
+def test_damaged_records_are_errors(tmp_path: Path, content: str) -> None:
+    (tmp_path / "gate.json").write_text(content)
+    with pytest.raises((DataError, InvalidArgumentError), match=r"gate\.json: |expected format 1, got"):
+        Gate.load(tmp_path)
