@@ -92,6 +92,19 @@ def test_best_f1_is_that_of_cocos_curves(seed: int, crowds: bool) -> None:
     )
 
 
+@pytest.mark.parametrize(("n_classes", "expected"), [(1, 99), (2, 118.5)])
+def test_100_boxes_per_image_and_class_count(n_classes: int, expected: float) -> None:
+    """120 objects of one image, each with its box: as in COCO's curves, boxes 100, ..., 119 of a class do not exist."""
+    corner = np.stack(np.divmod(np.arange(120), 12), axis=1) * 10.0
+    boxes, image, classes = np.hstack([corner, corner + 8]), np.zeros(120, dtype=np.int64), np.arange(120) % n_classes
+    confidence = 0.9 - np.arange(120) / 1000
+    found = best_f1_confidence(boxes, confidence, image, classes, Objects(boxes, image, classes))
+    assert found == pytest.approx(0.9 - expected / 1000, abs=1e-12)
+    apart = np.arange(120) // 60  # of two images, all of them count
+    found = best_f1_confidence(boxes, confidence, apart, classes, Objects(boxes, apart, classes))
+    assert found == pytest.approx(0.9 - (119 if n_classes == 1 else 118.5) / 1000, abs=1e-12)
+
+
 def test_without_objects_there_is_no_best_f1() -> None:
     boxes, confidence, image, classes, _ = scene(0)
     none = Objects(np.zeros((0, 4)), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))

@@ -44,8 +44,12 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
         raise InvalidArgumentError("mean average precision: the predicted classes of the boxes are unknown")
     from torchmetrics.detection import MeanAveragePrecision  # noqa: PLC0415
 
-    metric: Any = MeanAveragePrecision(backend="faster_coco_eval", extended_summary=True)
-    metric.warn_on_many_detections = False  # as in COCO's evaluation, the first 100 boxes per image count
+    # In float64, as in COCO's evaluation: torchmetrics' own points are float32, which a recall of 0.3 does not reach.
+    overlaps, recalls = np.linspace(0.5, 0.95, 10).tolist(), np.linspace(0, 1, 101).tolist()
+    metric: Any = MeanAveragePrecision(
+        backend="faster_coco_eval", extended_summary=True, iou_thresholds=overlaps, rec_thresholds=recalls
+    )
+    metric.warn_on_many_detections = False  # as in COCO's evaluation, the first 100 boxes per image and class count
     metric.update(_predictions(detections), _targets(detections, annotations))
     found = metric.compute()
     classes = found["classes"].reshape(-1).tolist()
@@ -62,7 +66,7 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
 def _predictions(found: Detections) -> list[dict[str, Tensor]]:
     """One entry per image, by key and corners, so that the order of equal scores is defined."""
     rows = torch.from_numpy(np.lexsort(found.boxes.double().numpy().T))
-    fields = {"boxes": found.boxes.float(), "scores": found.confidence.float(), "labels": found.classes}
+    fields = {"boxes": found.boxes.double(), "scores": found.confidence.double(), "labels": found.classes}
     every = _per_image({name: value[rows] for name, value in fields.items()}, found.image[rows], found.num_images)
     return [every[image] for image in _by_key(found)]
 
@@ -72,7 +76,7 @@ def _targets(detections: Detections, annotations: Annotations) -> list[dict[str,
     place = {key: position for position, key in enumerate(annotations.keys)}
     if lost := [key for key in detections.keys if key not in place]:
         raise InvalidArgumentError(f"mean average precision: {len(lost)} images have no annotations, first {lost[0]}")
-    fields = {"boxes": annotations.boxes.float(), "labels": annotations.labels, "iscrowd": annotations.is_crowd.long()}
+    fields = {"boxes": annotations.boxes, "labels": annotations.labels, "iscrowd": annotations.is_crowd.long()}
     every = _per_image(fields, annotations.image, annotations.num_images)
     return [every[place[detections.keys[image]]] for image in _by_key(detections)]
 

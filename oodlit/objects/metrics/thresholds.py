@@ -21,6 +21,8 @@ TAU_RULES = ("quantile", "normal")
 
 _IOUS = np.arange(50, 100, 5) / 100
 _RECALLS = np.arange(101) / 100
+_MOST = 100
+"""Number of boxes per image and class that count in COCO's curves: those with the highest confidence."""
 
 
 def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: ShareLike = 0.95) -> float:
@@ -76,9 +78,10 @@ def best_f1_confidence(
     r"""Compute t\* by the best F1: the mean over classes, from curves averaged over overlaps .5, .55, ..., .95.
 
     For each class, boxes by falling confidence take the free object of their class that they overlap most, as in COCO's
-    evaluation; a box that only overlaps a crowd is ignored. At recall 0, .01, ..., 1, the precision (the largest at
-    this recall or a higher one, else 0) and the confidence that reaches it (else 0) are averaged over the overlaps. The
-    confidence at the first best F1 is that of the class. Classes without objects do not count.
+    evaluation; a box that only overlaps a crowd is ignored, and only the first 100 boxes of an image count. At recall
+    0, .01, ..., 1, the precision (the largest at this recall or a higher one, else 0) and the confidence that reaches
+    it (else 0) are averaged over the overlaps. The confidence at the first best F1 is that of the class. Classes
+    without objects do not count.
 
     The confidence that maximizes mAP would not be a useful rule: dropping boxes never increases mAP.
 
@@ -109,6 +112,7 @@ def best_f1_confidence(
     for label in np.unique(objects.classes[~crowd]).tolist():
         rows = np.flatnonzero(classes == label)
         rows = rows[np.argsort(-confidence[rows], kind="stable")]
+        rows = rows[_places(image[rows]) < _MOST]
         members = np.flatnonzero(objects.classes == label)
         of_class = Objects(objects.boxes[members], objects.image[members])
         true, ignored = _coco_matches(boxes[rows], image[rows], of_class, crowd[members])
@@ -116,6 +120,14 @@ def best_f1_confidence(
     if not found:
         return undefined("best_f1_confidence", "there is no ID object")
     return math.fsum(found) / len(found)
+
+
+def _places(image: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " boxes"]:
+    """Number of earlier boxes of the same image, for each box."""
+    order = np.argsort(image, kind="stable")
+    places = np.empty_like(image)
+    places[order] = np.arange(len(image)) - np.searchsorted(image[order], image[order])
+    return places
 
 
 def _coco_matches(
