@@ -48,10 +48,8 @@ class Acceleration:
     @property
     def options(self) -> dict[str, Any]:
         """The options that are set, by name."""
-        return {
-            **({"channels_last": True} if self._channels_last else {}),
-            **({"compile": self._mode} if self._mode else {}),
-        }
+        every = {"channels_last": self._channels_last, "compile": self._mode}
+        return {name: value for name, value in every.items() if value}
 
     def with_options(self, **options: Any) -> "Acceleration":
         """Return the same for the same network with some options changed."""

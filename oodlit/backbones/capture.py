@@ -20,7 +20,7 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
     kept: dict[str, Any] = {}
     # A compiled network would freeze the first hook into its graph: break the graph where a hook is called.
     is_compiled = any(getattr(network, name, None) is not None for name in ("_orig_mod", "_compiled_call_impl"))
-    guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else _as_it_is
+    guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else lambda hook: hook
     with ExitStack() as hooks:
         for name in inputs:
 
@@ -45,23 +45,19 @@ def survey(network: nn.Module) -> Iterator[list[Call]]:
     Inner modules come before the modules that contain them. A 1x1 map counts as a vector.
     """
     calls: list[Call] = []
-    pending: dict[str, Tensor] = {}
+    pending: dict[str, Tensor | None] = {}
     with ExitStack() as hooks:
         for name, module in network.named_modules():
             if not name:
                 continue
 
             def before(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
-                value = _vectors(args[0] if args else next(iter(named.values()), None))
-                if value is None:
-                    pending.pop(name, None)
-                else:
-                    pending[name] = value
+                pending[name] = _vectors(args[0] if args else next(iter(named.values()), None))
 
             def after(_m: nn.Module, _args: object, output: object, name: str = name) -> None:
-                value = _vectors(output)
-                if value is not None and name in pending:
-                    calls.append((name, pending.pop(name), value))
+                given, gave = pending.pop(name, None), _vectors(output)
+                if given is not None and gave is not None:
+                    calls.append((name, given, gave))
 
             hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
             hooks.enter_context(module.register_forward_hook(after))
@@ -77,7 +73,3 @@ def _vectors(value: object) -> Tensor | None:
 
 def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
-
-
-def _as_it_is(hook: Any) -> Any:
-    return hook

@@ -57,8 +57,8 @@ class ZeroShotClassifier(nn.Module):
             raise InvalidArgumentError(
                 f"ZeroShotClassifier: expected concepts of shape (classes, features), got {tuple(concepts.shape)}"
             )
-        useless = [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]
-        if useless:  # zero or NaN: the cosine is undefined
+        # zero or NaN: the cosine is undefined
+        if useless := [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]:
             raise InvalidArgumentError(
                 f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite (first"
                 f" classes: {', '.join(map(str, useless[:3]))}); every class requires a text embedding"
@@ -134,7 +134,7 @@ def text_concepts(
     """
     if not templates:
         raise InvalidArgumentError("text_concepts: expected at least one template")
-    total: Tensor | float = 0.0
+    total = torch.zeros(())
     with torch.no_grad():
         for template in templates:
             prompts = class_prompts(names, template)
@@ -142,7 +142,6 @@ def text_concepts(
             name = "text_concepts: text tower"
             parts = [as_vectors(text_tower(c), len(c), name, way_out=RETURN_EMBEDDINGS) for c in chunks]
             total = total + unit(torch.cat(parts).float())
-    assert isinstance(total, Tensor)
     return unit(total)
 
 

@@ -153,8 +153,7 @@ class Heads:
         """Return why head(features) differs from the model's logits; empty if it agrees up to the pass's precision."""
         layer = " + ".join(self.layers)
         self._masked, self._scale = None, 1.0
-        unused = [n for n in self.layers if n not in kept]
-        if unused:
+        if unused := [n for n in self.layers if n not in kept]:
             return f"its final layer {unused[0]!r} is not used in the forward pass"
         try:
             features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)

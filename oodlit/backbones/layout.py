@@ -1,5 +1,6 @@
 """Find the channel axis of hidden activations and move it to the front."""
 
+import itertools
 from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
@@ -130,13 +131,8 @@ def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None
 
 def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
     """Return layers with weights that are registered before `layer`, in the same block or before it."""
-    found: list[nn.Module] = []
-    for name, module in network.named_modules():
-        if name == layer:
-            break
-        if any(True for _ in module.parameters(recurse=False)):
-            found.append(module)
-    return found[-1:]
+    before = itertools.takewhile(lambda named: named[0] != layer, network.named_modules())
+    return [module for _, module in before if any(True for _ in module.parameters(recurse=False))][-1:]
 
 
 def _widths(network: nn.Module, layer: str, module: nn.Module) -> Iterator[set[int | None]]:

@@ -56,17 +56,16 @@ def load_network(
         _check_published(name, config_only=weights != "hub")
     try:
         with quiet_hub():
-            network = (
-                timm.create_model(backbone, pretrained=weights == "hub") if isinstance(backbone, str) else backbone
-            )
+            if isinstance(backbone, str):
+                backbone = timm.create_model(backbone, pretrained=weights == "hub")
         if from_file:
-            load_weights(network, Path(str(weights)), say)
+            load_weights(backbone, Path(str(weights)), say)
     except Exception as error:  # the hub, the file format and the shapes each raise their own types
         way_out = f"; {_OTHER_WEIGHTS}" if named else ""
         raise InvalidArgumentError(
             f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
         ) from error
-    return frozen_mode(network)
+    return frozen_mode(backbone)
 
 
 def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = _log.info) -> None:
@@ -187,8 +186,7 @@ def _check_published(name: str, *, config_only: bool = False) -> None:
 
     if name.startswith(_HUB):
         needed = ["config.json"] if config_only else ["model.safetensors", "pytorch_model.bin"]
-        way_out = "use a timm name or an nn.Module"
-        check_hub(name.partition(":")[2], needed, what=f"backbone {name!r}", way_out=way_out)
+        check_hub(name.partition(":")[2], needed, what=f"backbone {name!r}", way_out="use a timm name or an nn.Module")
         return
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.hf_hub_id or config.file:
@@ -232,14 +230,13 @@ def quiet_hub() -> AbstractContextManager[None]:
 @contextmanager
 def quiet_loggers(*names: str) -> Iterator[None]:
     """Suppress messages of these loggers below errors."""
-    loggers = [logging.getLogger(name) for name in names]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
+    levels = {logger: logger.level for logger in map(logging.getLogger, names)}
+    for logger in levels:
         logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
+        for logger, level in levels.items():
             logger.setLevel(level)
 
 
@@ -250,9 +247,8 @@ def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | N
     import timm.data  # noqa: PLC0415
 
     config = timm.data.config.resolve_model_data_config(network, use_test_size=True)  # type: ignore[no-untyped-call]
-    transform: Callable[[Image.Image], Tensor] = timm.data.transforms_factory.create_transform(
-        **config, is_training=False
-    )
+    create = timm.data.transforms_factory.create_transform
+    transform: Callable[[Image.Image], Tensor] = create(**config, is_training=False)
     return transform
 
 

@@ -59,12 +59,8 @@ class NetworkReader:
         self.hidden_from_hooks = hides_layers(network)
         if self.hidden_from_hooks and head is not None:
             raise InvalidArgumentError(f"{name}: head={head!r}, but {self.hidden_from_hooks}; omit head")
-        if self.features_only:
-            self.heads = Heads(network, (), "the network has no classifier")
-        elif self.hidden_from_hooks:
-            self.heads = Heads(network, (), self.hidden_from_hooks)
-        else:
-            self.heads = Heads(network, find_head_layers(network, head))
+        problem = "the network has no classifier" if self.features_only else self.hidden_from_hooks or None
+        self.heads = Heads(network, () if problem else find_head_layers(network, head), problem)
         self.sizes: dict[str, int] = {}
         self.memory_format = torch.preserve_format
         """Memory format of the images that the network receives."""
@@ -102,8 +98,7 @@ class NetworkReader:
                 raw = self._run(images)
         hidden |= {n: self._channels_first(n, kept[f"output:{n}"]) for n in layers}
         raw = pick(raw, self.output, self.name)
-        logits: Tensor | None = None
-        features: Tensor | None = None
+        logits = features = None
         if self.features_only:
             features = as_vectors(raw, images.shape[0], self.name)
         else:
@@ -160,10 +155,9 @@ class NetworkReader:
         sizes = self.sizes
         if not sizes and not self.features_only and self.heads.layers:
             sizes = {"logits": self.heads.head.num_classes}
-        logits, features = (torch.zeros(0, sizes[n], device=device) if n in sizes else None for n in _FIELDS)
-        if logits is None and features is None:
-            features = torch.zeros(0, getattr(self.network, "num_features", 1), device=device)
-        return Outputs(logits, features, keys=[])
+        sizes = sizes or {"features": getattr(self.network, "num_features", 1)}
+        made = {name: torch.zeros(0, width, device=device) for name, width in sizes.items()}
+        return Outputs(made.get("logits"), made.get("features"), keys=[])
 
     def _run(self, images: Tensor) -> Any:
         """Run one pass on a copy, since a network may normalize its input in place."""
@@ -218,11 +212,9 @@ class NetworkReader:
         self.heads, self._is_checked = heads, True
 
     def _check_layers(self, layers: Sequence[str]) -> None:
-        if not layers:
-            return
-        if self.hidden_from_hooks:
+        if layers and self.hidden_from_hooks:
             raise RequirementError(f"{self.name}: layer {layers[0]!r} is requested, but {self.hidden_from_hooks}")
-        known = dict(self._structure.named_modules())
+        known = dict(self._structure.named_modules()) if layers else {}
         for layer in layers:
             if layer not in known:
                 near = UnknownNameError.of("layer", layer, (n for n in known if n))
@@ -238,6 +230,3 @@ class NetworkReader:
         if not callable(method):
             raise RequirementError(f"{self.name}: the network has no {name}(); only timm networks have a feature map")
         return method
-
-
-_FIELDS = ("logits", "features")

@@ -34,8 +34,6 @@ def recipe_of(transform: object) -> Any:
         >>> recipe_of(lambda image: image) is None
         True
     """
-    if transform is None:
-        return None
     try:
         recipe = _written(transform)
         return recipe if describe(made_from(recipe)) == describe(transform) else None

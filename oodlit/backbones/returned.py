@@ -175,15 +175,10 @@ def _kind(raw: object) -> str:
 
 def _way_out(raw: object) -> str:
     """Suggest a fix, with the parts that may be logits."""
-    if isinstance(raw, Tensor):
-        return "wrap it in a module that returns logits, or use a network with a classifier"
-    if isinstance(raw, Mapping):
-        parts: list[tuple[Any, Any]] = list(raw.items())
-    elif isinstance(raw, tuple | list):
-        parts = list(enumerate(raw))
-    else:
-        parts = list(getattr(raw, "__dict__", {}).items())
-    able = [k for k, v in parts if isinstance(v, Tensor) and v.ndim == 2 and v.dtype.is_floating_point]
-    if not able:
+    if isinstance(raw, tuple | list):
+        raw = dict(enumerate(raw))
+    parts = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", {})
+    able = [k for k, v in parts.items() if isinstance(v, Tensor) and v.ndim == 2 and v.dtype.is_floating_point]
+    if not able or isinstance(raw, Tensor):
         return "wrap it in a module that returns logits, or use a network with a classifier"
     return f"specify the part with the logits: {' or '.join(f'OODModule(..., output={k!r})' for k in able[:3])}"

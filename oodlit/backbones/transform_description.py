@@ -15,6 +15,7 @@ from torch import Tensor, nn
 MAX_DEPTH = 12
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "timm", "PIL", "numpy", "open_clip"}
 """Libraries whose objects show all settings in their repr."""
+_WITH_PARTS = (list, tuple, set, frozenset, Mapping, functools.partial, FunctionType, MethodType)
 
 
 def hash_of(text: str) -> str:
@@ -57,9 +58,8 @@ class Description:
         """Return the text of a value at a place."""
         if isinstance(value, Tensor | np.ndarray):
             return _of_array(value)
-        if isinstance(value, str | bytes | int | float | complex | enum.Enum | type | None):
-            return repr(value)
-        if _has_complete_repr(value):
+        is_plain = isinstance(value, str | bytes | int | float | complex | enum.Enum | type | None)
+        if is_plain or _has_complete_repr(value):
             return repr(value)
         if id(value) in self._outer or len(self._outer) > MAX_DEPTH:
             return _path(value)
@@ -133,9 +133,8 @@ def _own_calls(kind: type) -> Iterator[FunctionType]:
 
 
 def _of_array(value: Any) -> str:
-    if isinstance(value, np.ndarray) and value.dtype.kind not in "biufc":
-        return f"array{value.shape}:{hash_of(str(value.tolist()))}"
-    array = torch.as_tensor(value).detach().cpu()
+    is_special = isinstance(value, np.ndarray) and value.dtype.kind not in "biufc"
+    array = value if is_special else torch.as_tensor(value).detach().cpu()
     return f"array{tuple(array.shape)}:{hash_of(str(array.tolist()))}"
 
 
@@ -145,9 +144,7 @@ def _is_of_library(value: object) -> bool:
 
 def _has_complete_repr(value: object) -> bool:
     """Return whether `repr(value)` describes it completely: from a library, without address, set or custom step."""
-    if not _is_of_library(value) or isinstance(value, list | tuple | set | frozenset | Mapping | functools.partial):
-        return False
-    if isinstance(value, FunctionType | MethodType):
+    if not _is_of_library(value) or isinstance(value, _WITH_PARTS):
         return False
     text = repr(value)
     inner = getattr(value, "transforms", ())

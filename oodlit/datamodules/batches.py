@@ -286,7 +286,8 @@ class _Rows:
             self.whole.append(image)
         else:
             if self._space is None:
-                self._space = _space(self._capacity, image)
+                shape, is_on_cpu = (self._capacity, *image.shape), image.device.type == "cpu"
+                self._space = worker_empty(shape, image.dtype) if is_on_cpu else image.new_empty(shape)
             check_alike(self._stream, self._space[0], image, sample.key)
             self._space[len(self.samples) - len(self.waiting)] = image
         self.samples.append(sample)
@@ -311,9 +312,3 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
         f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
         " the transform must return images of one shape and dtype"
     )
-
-
-def _space(rows: int, like: Tensor) -> Tensor:
-    """Uninitialized memory for a batch; shared memory in a worker."""
-    shape = (rows, *like.shape)
-    return worker_empty(shape, like.dtype) if like.device.type == "cpu" else like.new_empty(shape)

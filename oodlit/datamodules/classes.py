@@ -110,9 +110,8 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
 
 
 def _renamed(stream: Stream, source: Source, names: tuple[str, ...]) -> Stream:
-    if stream.role is Role.SHIFT:
-        return replace(stream, source=source, label_names=names)
-    return replace(stream, source=source, class_names=names, label_names=names)
+    class_names = stream.class_names if stream.role is Role.SHIFT else names
+    return replace(stream, source=source, class_names=class_names, label_names=names)
 
 
 class AlignedSource:

@@ -102,8 +102,7 @@ def max_pixels_of(decode: Decode) -> int:
         >>> max_pixels_of(partial(decode_image, max_pixels=10**9)), max_pixels_of(decode_image) == MAX_PIXELS
         (1000000000, True)
     """
-    limit = decode.keywords.get("max_pixels", MAX_PIXELS) if isinstance(decode, partial) else MAX_PIXELS
-    return int(limit)
+    return int(decode.keywords.get("max_pixels", MAX_PIXELS) if isinstance(decode, partial) else MAX_PIXELS)
 
 
 class _PillowAsNeeded(ContextDecorator):
@@ -155,9 +154,8 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
     try:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError as error:
-        known = ", ".join(FORMATS)
         raise DataError(
-            f"undecodable image: {len(data)} bytes starting with {data[:8]!r}; expected one of {known}"
+            f"undecodable image: {len(data)} bytes starting with {data[:8]!r}; expected one of {', '.join(FORMATS)}"
         ) from error
     except Exception as error:
         raise DataError(f"undecodable image: {_reason(error)}") from error

@@ -58,9 +58,9 @@ def unescape_key(key: str) -> str:
     return unquote_to_bytes(key).decode("utf-8", errors="surrogateescape")
 
 
-def key_digest(key: str) -> int:
-    """A 64-bit hash of a key, to find repeated keys among millions without keeping them all."""
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+def key_digest(key: str, *, size: int = 8) -> int:
+    """A hash of a key in `size` bytes, by default 64 bits: enough to find repeated keys among millions."""
+    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=size).digest(), "little")
 
 
 def repeated(names: Iterable[str]) -> list[str]:

@@ -177,13 +177,11 @@ class StreamLoader:
             raise explained(error, self.stream.name) from error
 
     def _check_unique(self, digests: np.ndarray) -> None:
-        if not (repeated := repeated_digests(digests)):
-            return
-        name = self.stream.name
-        for sample in self.stream.source.read(0, len(self.stream)):
+        repeated = repeated_digests(digests)
+        for sample in self.stream.source.read(0, len(self.stream)) if repeated else ():
             if key_digest(self.stream.full_key(sample.key)) in repeated:
                 raise DataError(
-                    f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
+                    f"stream {self.stream.name!r}: key {sample.key!r} occurs more than once, first in"
                     f" {sample.origin or 'the source'}; rename one of the samples, or rebuild the shards"
                 )
 

@@ -1,6 +1,7 @@
 """List, pack, read and verify published data sets."""
 
 import os.path
+import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
@@ -43,11 +44,7 @@ class UnofficialArchiveWarning(UserWarning):
 
 
 def list_set(
-    description: DatasetDescription,
-    source: str | Path,
-    *,
-    complete: bool = True,
-    only: Collection[str] | None = None,
+    description: DatasetDescription, source: str | Path, *, complete: bool = True, only: Collection[str] | None = None
 ) -> AnyListing:
     """List the images of a set in a folder or archive, ready to be packed.
 
@@ -120,9 +117,7 @@ def build_set(
     Raises:
         DataError: As `list_set` and `build_shards`.
     """
-    facts: dict[str, Any] = dict(description.facts)
-    if not complete:
-        facts["complete"] = False
+    facts: dict[str, Any] = {**description.facts, **({} if complete else {"complete": False})}
     if isinstance(source, str | Path):
         source = list_set(description, source, complete=complete, only=only)
     if isinstance(source, UnitTestListing):
@@ -222,9 +217,8 @@ def verify_set(
         if description is None:
             reports += verify_shards(folder, split=split or None, **how)
             continue
-        numbers = (
-            dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
-        )
+        each = description.per_group
+        numbers = dict.fromkeys(info.class_names, each) if each else description.classes
         expected = {name: count for name, count in numbers.items() if count is not None}
         for report in verify_shards(folder, split=split or None, expected=expected or None, **how):
             for problem in _wrong_numbers(description, report):
@@ -239,12 +233,7 @@ def read_file_list(path: str | Path) -> list[str]:
     Raises:
         DataError: The list is empty.
     """
-    names = []
-    for line in read_text(path).splitlines():
-        head, _, tail = line.strip().rpartition(" ")
-        name = head if head and tail.lstrip("-").isdecimal() else line.strip()
-        if name:
-            names.append(name)
+    names = [re.sub(r" -*\d+$", "", line.strip()) for line in read_text(path).splitlines() if line.strip()]
     if not names:
         raise DataError(f"{path}: expected a list of file names, got an empty file")
     return names
@@ -264,8 +253,7 @@ def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iter
     if description.expected_count not in (None, report.num_samples):
         yield f"{report.num_samples} images, expected {description.expected_count}"
     each = description.per_label
-    wrong = {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}
-    if wrong:
+    if wrong := {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}:
         shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
         yield f"{len(wrong)} labels do not have the expected {each} images ({shown})"
 

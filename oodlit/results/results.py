@@ -11,6 +11,7 @@ import pandas as pd
 from msgspec import structs
 
 from oodlit.base.atomic import write_bytes
+from oodlit.base.json_files import to_json
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.comparing.against import against
@@ -349,7 +350,7 @@ class Results(RunResults):
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The table as a JSON list of records (NaN = null); written to `path` if given."""
-        return self._written(export.to_json_text(self.table), path)
+        return self._written(to_json(self.table.to_dict("records")), path)
 
     def to_latex(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
         """The summary as a booktabs table, in percent, the best of each column in bold, with the note as a comment."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.ndimage
 import torch
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Float64, Int64
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
@@ -81,10 +81,8 @@ class DigitsData(OODDataModule):
         samples = list(stream.source.read(0, len(stream)))
         images = torch.stack([self.transform(decode_sample(sample, decode_image)) for sample in samples])
         labels = torch.tensor([sample.label for sample in samples])
-        generator = torch.Generator().manual_seed(self.seed)
-        return DataLoader(
-            TensorDataset(images, labels), batch_size=self.batch_size, shuffle=shuffle, generator=generator
-        )
+        pairs, generator = TensorDataset(images, labels), torch.Generator().manual_seed(self.seed)
+        return DataLoader(pairs, batch_size=self.batch_size, shuffle=shuffle, generator=generator)
 
 
 class DigitsBenchmark(DigitsData):
@@ -123,12 +121,7 @@ class DigitsBenchmark(DigitsData):
     """
 
     def __init__(
-        self,
-        root: str | Path | None = None,
-        *,
-        seed: int = 0,
-        per_test: int = 50,
-        **loading: Unpack[LoadingOptions],
+        self, root: str | Path | None = None, *, seed: int = 0, per_test: int = 50, **loading: Unpack[LoadingOptions]
     ) -> None:
         folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
         super().__init__(packed_streams(folder, _sets(seed, per_test)), seed, loading)
@@ -140,8 +133,7 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
     val = split_indices(targets, len(ID_CLASSES), seed)[1]
     near = [
         entry(OOD_CLASSES[targets[i] - len(ID_CLASSES)], i, pictures[i], -1, int(targets[i]) - len(ID_CLASSES))
-        for i in range(len(targets))
-        if targets[i] >= len(ID_CLASSES)
+        for i in np.flatnonzero(targets >= len(ID_CLASSES)).tolist()
     ]
     shifted = [
         entry(
@@ -154,12 +146,13 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
         for group, (kind, corrupt) in enumerate(DIGIT_CORRUPTIONS.items())
         for i in val
     ]
+    images = MemorySource([Sample(one.key, one.read()) for one in val_set.entries])
     return [
         train_set,
         val_set,
         SmallSet("digits_near", Role.OOD, near, OOD_CLASSES, facts(seed)),
         SmallSet("digits_shifted", Role.SHIFT, shifted, tuple(DIGIT_CORRUPTIONS), facts(seed)),
-        _unit_tests(list(val_set.entries), seed, per_test),
+        unit_test_set(unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE)),
     ]
 
 
@@ -191,20 +184,11 @@ def id_sets(class_names: tuple[str, ...], seed: int) -> tuple[SmallSet, SmallSet
 
 def entry(folder: str, index: int, picture: Picture, label: int, group: int) -> Entry:
     """Entry of one digit in the folder of its class."""
-    data = encode(_rgb(picture))
+    grey = np.rint(255.0 * picture).astype(np.uint8)
+    data = encode(np.repeat(grey[:, :, None], 3, axis=2))
     return Entry(f"{folder}/{index:04d}.png", lambda: data, label, group)
 
 
 def facts(seed: int) -> dict[str, Any]:
     """Facts for the manifests."""
     return {"licence": "CC-BY-4.0", "source": "https://archive.ics.uci.edu/dataset/80", "seed": seed}
-
-
-def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:
-    images = MemorySource([Sample(entry.key, entry.read()) for entry in entries])
-    return unit_test_set(unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE))
-
-
-def _rgb(picture: Picture) -> UInt8[np.ndarray, "8 8 3"]:
-    grey = np.rint(255.0 * picture).astype(np.uint8)
-    return np.repeat(grey[:, :, None], 3, axis=2)

@@ -53,12 +53,7 @@ class PhotosBenchmark(OODDataModule):
     """
 
     def __init__(
-        self,
-        root: str | Path | None = None,
-        *,
-        seed: int = 0,
-        per_test: int = 12,
-        **loading: Unpack[LoadingOptions],
+        self, root: str | Path | None = None, *, seed: int = 0, per_test: int = 12, **loading: Unpack[LoadingOptions]
     ) -> None:
         sets = _sets(seed, per_test)
         folder = root_or_temporary(root, self) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}"

@@ -75,8 +75,7 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
     is_grey = image.layers == 1
     is_usual = [component[0] for component in image.layer] == [1, 2, 3] and image.info.get("adobe_transform", 1) == 1
     read = 0 if image.fp is None else image.fp.tell()  # to the data of the first scan
-    is_whole = _has_end(data, read)
-    return Jpeg(data, image.height, image.width) if (is_grey or is_usual) and is_whole else None
+    return Jpeg(data, image.height, image.width) if (is_grey or is_usual) and _has_end(data, read) else None
 
 
 def _has_end(data: bytes, place: int) -> bool:
@@ -116,8 +115,7 @@ class Jpegs:
     def of(cls, files: Sequence[Jpeg]) -> "Jpegs":
         """Join files; in a worker, in shared memory."""
         ends = tuple(np.cumsum([len(file.data) for file in files], dtype=np.int64).tolist())
-        total = ends[-1] if files else 0
-        data = worker_empty((total,), torch.uint8)
+        data = worker_empty((ends[-1] if files else 0,), torch.uint8)
         joined = data.numpy()
         for file, end in zip(files, ends, strict=True):
             joined[end - len(file.data) : end] = np.frombuffer(file.data, dtype=np.uint8)
@@ -221,8 +219,7 @@ def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor]:
     with warnings.catch_warnings():
         # torchvision 0.29 announces that its decoders will move to torchcodec
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
-        images: list[Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
-    return images
+        return list(decode_jpeg(files, mode=ImageReadMode.RGB, device=device))
 
 
 @lru_cache

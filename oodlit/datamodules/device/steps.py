@@ -120,10 +120,9 @@ def _unchanged(step: Any) -> Step:
     return lambda images: images
 
 
-def _itself(step: Any) -> Step:
+def _itself(step: Step) -> Step:
     """The step does the same to tensors."""
-    own: Step = step
-    return own
+    return step
 
 
 def _scaled(step: Any) -> Step:

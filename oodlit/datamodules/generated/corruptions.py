@@ -1,6 +1,5 @@
 """ImageNet-C on the fly: 19 corruptions of ID images, each determined by its key and seed."""
 
-import hashlib
 import importlib
 import io
 import threading
@@ -15,7 +14,7 @@ from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
-from oodlit.datamodules.keys import escape_key, unescape_key
+from oodlit.datamodules.keys import escape_key, key_digest, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream, locate_range
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
@@ -71,8 +70,7 @@ def corrupt(
             f"{kind}: both sides of an image must be at least 32 pixels, got {image.width} x {image.height}"
         )
     library = _library()
-    digest = hashlib.blake2b(f"{kind}/{severity}/{seed}/{key}".encode("utf-8", "surrogatepass"), digest_size=4)
-    number = int.from_bytes(digest.digest(), "little")
+    number = key_digest(f"{kind}/{severity}/{seed}/{key}", size=4)
     options = {"seed": number} if kind in _SEEDED else {}
     pixels = np.asarray(image.convert("RGB"))
     with _GENERATOR:
@@ -221,8 +219,7 @@ def prepare(image: Image.Image) -> Image.Image:
 
 
 def _check(kind: str, severity: int) -> None:
-    if kind not in CORRUPTIONS:
-        raise UnknownNameError.of("corruption", kind, CORRUPTIONS)
+    UnknownNameError.check("corruption", kind, CORRUPTIONS)
     if severity not in (1, 2, 3, 4, 5):
         raise InvalidArgumentError(f"{kind}: expected severity 1, 2, 3, 4 or 5, got {severity}")
 

@@ -1,6 +1,5 @@
 """The unit tests by name, in the order of results, and the generation of single images."""
 
-import hashlib
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from oodlit.datamodules.generated import unit_test_images as images
+from oodlit.datamodules.keys import key_digest
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 
@@ -94,16 +94,14 @@ def draw(
         >>> draw("tricolour_primary", 3, 1, index=0).shape
         (1, 3, 3)
     """
-    if name not in UNIT_TESTS:
-        raise UnknownNameError.of("unit test", name, UNIT_TESTS)
+    UnknownNameError.check("unit test", name, UNIT_TESTS)
     if width < 1 or height < 1 or index < 0 or not scale > 0:
         raise InvalidArgumentError(
             f"unit test {name!r}: expected width and height >= 1, index >= 0 and scale > 0; got width={width},"
             f" height={height}, index={index}, scale={scale}"
         )
     test = UNIT_TESTS[name]
-    digest = hashlib.blake2b(f"{name}/{index}/{seed}".encode(), digest_size=16).digest()
-    rng = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    rng = np.random.Generator(np.random.Philox(key=key_digest(f"{name}/{index}/{seed}", size=16)))
     options = {"scale": scale} if test.smooths else {}
     if not test.from_image:
         values = test.generator(width, height, rng, **options)
@@ -124,8 +122,7 @@ def encode(pixels: UInt8[np.ndarray, "height width 3"], format: str = "PNG") -> 
         >>> encode(np.zeros((1, 1, 3), np.uint8))[1:4]
         b'PNG'
     """
-    if format not in FORMATS:
-        raise UnknownNameError.of("format of unit tests", format, FORMATS)
+    UnknownNameError.check("format of unit tests", format, FORMATS)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, format, **FORMATS[format][1])
     return file.getvalue()

@@ -79,11 +79,9 @@ class UnitTestSource(IndexedSource):
                 f" templates and tests {self.tests}"
             )
         for test in self.tests:
-            if test not in UNIT_TESTS:
-                raise UnknownNameError.of("unit test", test, UNIT_TESTS)
+            UnknownNameError.check("unit test", test, UNIT_TESTS)
         for template in self.templates:
-            if template.format not in FORMATS:
-                raise UnknownNameError.of("format of unit tests", template.format, FORMATS)
+            UnknownNameError.check("format of unit tests", template.format, FORMATS)
         permuting = [test for test in self.tests if UNIT_TESTS[test].from_image]
         if permuting and (images is None or any(template.position < 0 for template in self.templates)):
             raise InvalidArgumentError(
@@ -185,8 +183,7 @@ def unit_test_source(
         )
     rng = np.random.default_rng(seed)
     rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
-    positions = np.concatenate(rounds)[:count]
-    distinct, index = np.unique(positions, return_inverse=True)
+    distinct, index = np.unique(np.concatenate(rounds)[:count], return_inverse=True)
     held = MemorySource(list(pick_samples(images, distinct.tolist())))
     sizes = [_template(sample, format, i, decode) for i, sample in enumerate(held.samples)]
     return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale, decode=decode)

@@ -167,13 +167,11 @@ def _number(value: Any) -> int:
 def _single_process() -> Iterator[None]:
     """Make webdataset see one process and one worker, so that it yields all samples in one order."""
     single = {"RANK": "0", "WORLD_SIZE": "1", "WORKER": "0", "NUM_WORKERS": "1"}
-    before = {name: os.environ.get(name) for name in single}
+    before = {name: os.environ[name] for name in single if name in os.environ}
     os.environ.update(single)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        for name in single:
+            os.environ.pop(name, None)
+        os.environ.update(before)

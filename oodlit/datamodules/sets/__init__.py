@@ -28,6 +28,5 @@ def describe(name: str) -> DatasetDescription:
         UnknownNameError: There is none; the message suggests similar names.
     """
     known = descriptions()
-    if name not in known:
-        raise UnknownNameError.of("data set", name, known)
+    UnknownNameError.check("data set", name, known)
     return known[name]

@@ -126,11 +126,7 @@ class Selection:
 
 
 def select(
-    description: DatasetDescription,
-    paths: Iterable[str],
-    *,
-    complete: bool = True,
-    only: Collection[str] | None = None,
+    description: DatasetDescription, paths: Iterable[str], *, complete: bool = True, only: Collection[str] | None = None
 ) -> Selection:
     """Select the images of a set from all paths of a folder or archive, and check their counts.
 
@@ -161,9 +157,7 @@ def select(
             f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
             " (--incomplete) to use the images as they are (results then show the actual counts)"
         )
-    known = tuple(description.classes)
-    extra = sorted(counts.keys() - set(known) - {""})
-    names = (*known, *extra)
+    names = (*description.classes, *sorted(counts.keys() - description.classes.keys() - {""}))
     index = {name: i for i, name in enumerate(names)} | {"": -1}
     return Selection(
         paths=list(places),

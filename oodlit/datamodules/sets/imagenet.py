@@ -32,11 +32,7 @@ def by_wnid(path: PurePosixPath) -> Membership | None:
 def split(name: str) -> Placement:
     """`by_wnid` for files of one split, or for all files if there are no folders of splits."""
     others = {"train", "val", "test"} - {name}
-
-    def place(path: PurePosixPath) -> Membership | None:
-        return None if others.intersection(path.parts) else by_wnid(path)
-
-    return place
+    return lambda path: None if others.intersection(path.parts) else by_wnid(path)
 
 
 IMAGENET_TRAIN = published("imagenet_train", split("train"))

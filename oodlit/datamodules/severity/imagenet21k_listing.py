@@ -94,7 +94,7 @@ def list_imagenet21k(
     available = class_files(source, is_wnid)
     reasons = left_out(exclude)
     missing: list[str] = []
-    chosen: dict[str, Any]
+    chosen: dict[str, Any] = {"estimation": estimation, "test": test}
     if split is not None:
         listed = _by_class(read_split(split), split)
         images = {wnid: _listed(wnid, parts, available, complete) for wnid, parts in sorted(listed.items())}
@@ -105,7 +105,6 @@ def list_imagenet21k(
     else:
         images = _drawn(available, reasons, estimation, test)
         missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in available]
-        chosen = {"estimation": estimation, "test": test}
     if missing and complete and release == "fall11":
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing, first"

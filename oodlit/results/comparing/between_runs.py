@@ -92,7 +92,7 @@ def compare_runs(
     for column in wanted:
         info = runs[baseline].dataset(column.dataset)
         if len(runs[baseline].settings.classes.get(info.name, info.class_names)) >= 2:
-            values = _over_classes(runs, names, places, column, settings)
+            values = _over_classes(runs, places, column, settings)
         else:
             values = _over_images(runs, names, places, column)
         head = {"dataset": column.dataset, "metric": column.metric}
@@ -145,14 +145,10 @@ def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) 
 
 
 def _over_classes(
-    runs: Mapping[str, RunResults],
-    detectors: Sequence[str],
-    places: Sequence[_Place],
-    column: RunColumn,
-    settings: _Test,
+    runs: Mapping[str, RunResults], places: Sequence[_Place], column: RunColumn, settings: _Test
 ) -> list[dict[str, object]]:
     plain = column.metric.removeprefix(MEAN)
-    of = {name: _per_class(results, column.dataset, plain, detectors) for name, results in runs.items()}
+    of = {name: _per_class(results, column.dataset, plain) for name, results in runs.items()}
     first = np.stack([of[place.run][place.detector].to_numpy() for place in places], axis=1)
     second = np.stack([of[place.baseline][place.detector].to_numpy() for place in places], axis=1)
     differences = first - second  # (classes, places)
@@ -196,10 +192,10 @@ def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
     return np.asarray(np.quantile(times @ differences / n, [outside / 2, 1 - outside / 2], axis=0))
 
 
-def _per_class(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> pd.DataFrame:
+def _per_class(results: RunResults, dataset: str, metric: str) -> pd.DataFrame:
     table = results.table
     rows = table[(table["dataset"] == dataset) & (table["metric"] == metric) & (table["ood_class"] != "")]
-    return rows.pivot(index="ood_class", columns="detector", values="value").sort_index()[list(detectors)]
+    return rows.pivot(index="ood_class", columns="detector", values="value").sort_index()
 
 
 def _over_images(
@@ -210,12 +206,9 @@ def _over_images(
     of = {name: _parts(results, column.dataset, plain, detectors) for name, results in runs.items()}
     rows = []
     for place in places:
-        one, other, index = of[place.run], of[place.baseline], detectors.index(place.detector)
-        of_id, of_ood = (
-            np.stack([one.of_id[index], other.of_id[index]]),
-            np.stack([one.of_ood[index], other.of_ood[index]]),
-        )
-        both = ImageParts(of_id, of_ood, one.weights, one.classes)
+        pair, index = (of[place.run], of[place.baseline]), detectors.index(place.detector)
+        of_id, of_ood = np.stack([part.of_id[index] for part in pair]), np.stack([part.of_ood[index] for part in pair])
+        both = ImageParts(of_id, of_ood, pair[0].weights, pair[0].classes)
         values = both.values
         best = int(np.argmin(values) if lower else np.argmax(values))
         p_value = float(min(1.0, 2 * below_the_best(both, best, is_lower_better=lower)[1 - best]))

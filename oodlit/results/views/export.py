@@ -5,7 +5,6 @@ import re
 
 import pandas as pd
 
-from oodlit.base.json_files import to_json
 from oodlit.results.glossary import entry_of, value_text
 
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
@@ -56,11 +55,6 @@ def to_latex_text(summary: pd.DataFrame) -> str:
         lines.append(" & ".join([_escaped(str(name)), *map(str, row)]) + r" \\")
     note = [f"% {summary.attrs['note']}"] if "note" in summary.attrs else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
-
-
-def to_json_text(table: pd.DataFrame) -> str:
-    """The table as a list of records; NaN is null."""
-    return to_json(table.to_dict("records"))
 
 
 def _title(column: object) -> str:

@@ -51,9 +51,8 @@ def per_class(results: RunResults, dataset: str, metric: str | None = None) -> p
     order = [name for name in names if name in wide.index]
     counts = rows.drop_duplicates("ood_class").set_index("ood_class")
     n = counts["n_ood"] if info.role in UNKNOWN_CLASSES else counts["n_id"]
-    wide = wide.reindex(index=pd.Index(order, name="ood_class"))
-    wide = wide[[name for name in (MODEL, *results.detectors) if name in wide.columns]]
-    wide.columns.name = None
+    columns = [name for name in (MODEL, *results.detectors) if name in wide.columns]
+    wide = wide.reindex(index=pd.Index(order, name="ood_class"), columns=columns).rename_axis(columns=None)
     if info.role is not Role.POOL:  # whose levels have other classes for every detector
         wide.insert(0, "n", n.reindex(order).astype("int64"))
     return wide

@@ -53,8 +53,7 @@ def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
     """
     reasons = dict(_left_out())
     for path in lists:
-        for wnid, reason in read_exclusions(path).items():
-            reasons.setdefault(wnid, reason)
+        reasons = read_exclusions(path) | reasons
     return dict(sorted(reasons.items()))
 
 
