@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
@@ -65,8 +66,8 @@ class AnyResults(ABC):
         Raises:
             UnknownNameError: The table has no such row.
         """
-        places = self.table[["metric", "dataset", "detector", "ood_class"]]
-        rows = self.table[(places == [metric, dataset, detector, ood_class]).all(axis=1)]
+        wanted = {"metric": metric, "dataset": dataset, "detector": detector, "ood_class": ood_class}
+        rows = self.table[np.logical_and.reduce([self.table[name] == value for name, value in wanted.items()])]
         if rows.empty:
             known = metric_names(self.table)
             names = [name for name in known if name.startswith(f"{dataset}/{detector}/")] or known
