@@ -12,6 +12,7 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.annotations import read_annotations
 from oodlit.recorded.description import read_description
 from oodlit.results.limits import read_limits
+from oodlit.runs.journal import Journal
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -30,6 +31,42 @@ def test_everything_else_is_read_as_before() -> None:
     text = "a: &x {b: 1, c: [1, 2.5, null, yes]}\nd: *x\ne:\n  <<: *x\n  b: 2\n1: one\n'1': text"
     assert load_yaml(text) == yaml.safe_load(text)
     assert load_yaml("") is None
+
+
+CHAIN = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 150))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &a {b: *a}", "contains itself"),
+        ("[" * 120 + "]" * 120, "at most 100 nested"),
+        (CHAIN, "at most 100 nested"),
+        ("day: 2026-99-99", "cannot be converted"),
+        ("a: !!float much", "cannot be converted"),
+        ("a: !!timestamp b", "cannot be converted"),
+    ],
+)
+def test_values_that_later_code_cannot_walk_or_convert_are_errors(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(yaml.YAMLError, match=message):
+        load_yaml(text)
+    (tmp_path / "run.yaml").write_text(f"data:\n  {text}" if text.startswith("[") else text)
+    assert main(["evaluate", "--config", str(tmp_path / "run.yaml")]) == 2
+    with pytest.raises(InvalidArgumentError):
+        read_limits(tmp_path / "run.yaml")
+
+
+@pytest.mark.parametrize("depth", [120, 900, 50_000])
+def test_deep_json_is_an_error_everywhere(depth: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "[" * depth + "]" * depth
+    with pytest.raises(DataError, match=r"nested lists and objects|not valid JSON"):
+        parse_json(text.encode(), object, where="file")
+    assert parse_json(("[" * 100 + "]" * 100).encode(), list, where="file")
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(DataError):
+        Journal(tmp_path, ".json").read(tmp_path / "run.json")
+    assert main(["evaluate", "--backbone", "resnet50", "--detectors", text]) == 2
+    assert "Error]" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", [BOMB, "[" * 50_000, "a: &a [*a, *a]\nb: [", " " * (MAX_CHARACTERS + 1)])

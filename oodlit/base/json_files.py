@@ -13,10 +13,12 @@ import numpy as np
 from oodlit.errors import DataError
 
 T = TypeVar("T")
+MAX_DEPTH = 100
+"""Nested lists and objects that are read by default; deeper ones are refused before code that follows them fails."""
 
 
 def read_json(
-    path: Path, kind: type[T], *, max_bytes: int | None = None, max_depth: int | None = None, hint: str = ""
+    path: Path, kind: type[T], *, max_bytes: int | None = None, max_depth: int = MAX_DEPTH, hint: str = ""
 ) -> T:
     """Read a JSON file as a value of a type, such as a `msgspec.Struct`.
 
@@ -24,7 +26,7 @@ def read_json(
         path: The file. A byte order mark at its start is skipped.
         kind: The type that the content must have; `object` accepts any JSON.
         max_bytes: Largest size of the file; None = no limit.
-        max_depth: Largest number of nested lists and objects; None = what Python's parser accepts, about 1,000.
+        max_depth: Largest number of nested lists and objects.
         hint: Ends every message, such as "; record again".
 
     Raises:
@@ -42,7 +44,7 @@ def read_json(
         raise DataError(f"{path}: not readable ({error.strerror or error}){hint}") from error
 
 
-def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int | None = None, hint: str = "") -> T:
+def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int = MAX_DEPTH, hint: str = "") -> T:
     """Parse the content of a JSON file; `where` names it in messages. See `read_json`.
 
     Example:
@@ -55,7 +57,7 @@ def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int | None 
         value = loads(data.decode("utf-8-sig", errors="surrogatepass"))
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON ({error}){hint}") from error
-    if max_depth is not None and _depth(value) > max_depth:
+    if _depth(value) > max_depth:
         raise DataError(f"{where}: expected at most {max_depth} nested lists and objects{hint}")
     return as_type(value, kind, where=where, hint=hint)
 
@@ -102,10 +104,10 @@ def as_type(value: object, kind: type[T], *, where: str, hint: str = "") -> T:
 
 
 def _depth(value: object) -> int:
-    depth, level = 0, [value]
-    while level := [v for v in level if isinstance(v, dict | list)]:
-        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
-        depth += 1
+    depth, level = 0, [value] if isinstance(value, dict | list) else []
+    while level:
+        inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))
+        depth, level = depth + 1, [part for part in inner if isinstance(part, dict | list)]
     return depth
 
 

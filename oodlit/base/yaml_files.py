@@ -6,6 +6,8 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 MAX_CHARACTERS = 10_000_000
+MAX_DEPTH = 100
+_UNDER_WAY = (0, 0)
 MAX_VALUES = 1_000_000
 """Largest number of values after aliases (`*name`) are replaced: a few lines of them can stand for billions."""
 
@@ -39,25 +41,31 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
             _count(node, {})
         return load(text)
     except RecursionError as error:
-        raise yaml.YAMLError("lists and mappings are nested too deeply") from error
+        raise yaml.YAMLError(f"expected at most {MAX_DEPTH} nested lists and mappings") from error
+    except (ValueError, OverflowError, AttributeError, TypeError) as error:  # such as a date without such a day
+        raise yaml.YAMLError(f"a value cannot be converted ({error})") from error
     finally:
         loader.dispose()
 
 
-def _count(node: yaml.Node, known: dict[int, int]) -> int:
-    """Number of values in a node once aliases are replaced, after a check for keys that occur twice."""
+def _count(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Number and depth of values in a node once aliases are replaced, after a check for keys that occur twice."""
+    if known.get(id(node)) == _UNDER_WAY:
+        raise yaml.constructor.ConstructorError(None, None, "a value contains itself by an alias", node.start_mark)
     if id(node) not in known:
-        known[id(node)] = 0  # an alias to itself
+        known[id(node)] = _UNDER_WAY
         if isinstance(node, yaml.MappingNode):
             _check_keys(node)
             parts = [part for pair in node.value for part in pair]
         else:
             parts = node.value if isinstance(node, yaml.SequenceNode) else []
-        known[id(node)] = 1 + sum(_count(part, known) for part in parts)
-        if known[id(node)] > MAX_VALUES:
-            raise yaml.constructor.ConstructorError(
-                None, None, f"expected at most {MAX_VALUES:,} values, counting aliases (*name)", node.start_mark
-            )
+        counts = [_count(part, known) for part in parts]
+        number, depth = 1 + sum(n for n, _ in counts), 1 + max((d for _, d in counts), default=0)
+        for found, limit, what in ((number, MAX_VALUES, "values"), (depth, MAX_DEPTH, "nested lists and mappings")):
+            if found > limit:
+                message = f"expected at most {limit:,} {what}, counting aliases (*name)"
+                raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
+        known[id(node)] = number, depth
     return known[id(node)]
 
 

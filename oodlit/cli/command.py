@@ -186,8 +186,10 @@ def _of_text(text: str) -> Any:
     """Lists, dictionaries and null as values; other text is converted once its type is known."""
     try:
         value = jsonargparse.get_loader("yaml")(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, AttributeError, TypeError):  # the latter of dates, such as 2026-99-99
         return text
+    except RecursionError as error:
+        raise UsageError(f"{text[:100]}: lists and mappings are nested too deeply") from error
     if not isinstance(value, list | dict):
         return text if value is not None else None
     try:

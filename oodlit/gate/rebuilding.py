@@ -1,6 +1,7 @@
 """Rebuild the network of a run from its record, or verify the one that the user passes."""
 
 import copy
+import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -18,12 +19,13 @@ from oodlit.base.current_folder import search_current_folder
 from oodlit.base.secrets import MASK
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin
-from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.gate.gate_record import GateBackbone, recorded_transform
 from oodlit.module import OODModule
 
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
+_MAX_VALUES = 2**30
 _PASS = "pass Gate.load(..., model=network), an nn.Module or OODModule with the weights of the run"
 
 
@@ -45,9 +47,15 @@ def load_module(
         source: The folder, named in errors.
 
     Raises:
+        DataError: The shape of an image in the record is not usable.
         InvalidArgumentError: The record does not describe the network or the transform, and it was not passed.
         FingerprintError: Weights, head or transform differ from those of the run.
     """
+    shape = record.input_shape
+    if not shape or min(shape) < 1 or math.prod(shape) > _MAX_VALUES:
+        raise DataError(
+            f"{source}: expected input_shape to be positive sizes of at most {_MAX_VALUES:,} values, got {shape[:8]}"
+        )
     module = _module(record, model, weights, source)
     if transform is None:  # the recipe imports what it names, so it is only followed if necessary
         transform = _transform_of(record)

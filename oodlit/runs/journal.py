@@ -20,7 +20,7 @@ from oodlit._version import __version__
 from oodlit.base.atomic import remove, write_bytes, write_text
 from oodlit.base.code_identity import code_digest
 from oodlit.base.distributed import Group, gather_objects
-from oodlit.base.json_files import to_plain
+from oodlit.base.json_files import read_json, to_plain
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream_identity import decoder_of, identity, other_fact
 from oodlit.detectors.contract.saving import detector_to_config
@@ -58,7 +58,7 @@ class Journal:
             DataError: The file cannot be read.
         """
         try:
-            return json.loads(file.read_bytes()) if self.suffix == ".json" else torch.load(file, weights_only=True)
+            return read_json(file, object) if self.suffix == ".json" else torch.load(file, weights_only=True)
         except Exception as error:  # torch raises nearly anything
             raise DataError(f"{file}: damaged ({type(error).__name__}); start without resuming") from error
 
@@ -166,9 +166,9 @@ class Progress:
     def _earlier(self) -> dict[str, int] | None:
         """How the earlier run was cut, if it was this one."""
         try:
-            found = json.loads((self.folder / RUN).read_text(encoding="utf-8"))
+            found = read_json(self.folder / RUN, dict)
             return dict(found["cut"]) if _is_same(found["key"], self.key) else None
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, DataError, ValueError, KeyError, TypeError):
             return None
 
     def _load(self, earlier: Mapping[str, int]) -> dict[str, Kept]:

@@ -63,6 +63,17 @@ def test_a_gate_without_a_finite_threshold_is_not_saved(gate: Gate, tmp_path: Pa
         other.save(tmp_path / "gate")
 
 
+@pytest.mark.parametrize("shape", [[2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70]])
+def test_a_shape_that_fits_no_image_is_refused(gate: Gate, tmp_path: Path, shape: list[int]) -> None:
+    gate.save(tmp_path / "gate")
+    file = tmp_path / "gate" / "gate.json"
+    record = json.loads(file.read_text())
+    record["backbone"]["input_shape"] = shape
+    file.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"input_shape"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+
+
 @pytest.mark.parametrize("content", ["[" * 2000, "[" * 200 + "]" * 200, '{"format": 1e999}', '{"format": 1}', "\x00"])
 def test_damaged_records_are_errors(tmp_path: Path, content: str) -> None:
     (tmp_path / "gate.json").write_text(content)

@@ -1,6 +1,5 @@
 """Descriptions of published data sets, and the selection of their files."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
 
+from oodlit.base.json_files import loads
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.archives import is_hidden
 from oodlit.datamodules.shards.listing import is_image
@@ -105,7 +105,7 @@ def published_facts(name: str) -> dict[str, Any]:
 @cache
 def _published() -> dict[str, dict[str, Any]]:
     text = resources.files("oodlit.datamodules.sets").joinpath("published.json").read_text(encoding="utf-8")
-    return dict(json.loads(text))
+    return dict(loads(text))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
 MAX_MANIFEST_BYTES = 2**26
 """Largest manifest, which is read into memory."""
-_MAX_DEPTH = 50
 _HINT = "; restore the manifest, or remove it to count the shards instead"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
@@ -131,8 +130,7 @@ def read_info(directory: str | Path) -> dict[str, ShardInfo]:
     for name in INFO_NAMES:
         path = Path(directory) / name
         if path.is_file():
-            limits: dict[str, Any] = {"max_bytes": MAX_MANIFEST_BYTES, "max_depth": _MAX_DEPTH, "hint": _HINT}
-            return _infos(read_json(path, _ManifestFile, **limits), str(path))
+            return _infos(read_json(path, _ManifestFile, max_bytes=MAX_MANIFEST_BYTES, hint=_HINT), str(path))
     return {}
 
 
@@ -142,7 +140,7 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     Raises:
         DataError: The manifest is malformed or inconsistent.
     """
-    return _infos(parse_json(data, _ManifestFile, where=where, max_depth=_MAX_DEPTH, hint=_HINT), where)
+    return _infos(parse_json(data, _ManifestFile, where=where, hint=_HINT), where)
 
 
 def _infos(manifest: _ManifestFile, where: str) -> dict[str, ShardInfo]:
