@@ -18,7 +18,6 @@ from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import (
     class_name,
     default_transform,
-    eval_mode,
     load_network,
     normalization_std,
     unwrapped,
@@ -38,6 +37,8 @@ class OODModule(pl.LightningModule):
     A hook reads the features, which are the input of the final linear layer, during the single forward pass. The first
     batch verifies that head(features) equals the network's logits. If not, detectors that need the head are refused
     with the reason, and the others run. A backbone without a classifier returns features only.
+
+    Every forward pass is made in eval mode. Afterwards, the network is in the mode that it was in before.
 
     Args:
         backbone: A timm name, optionally with the prefix "hf-hub:"; the dotted path of a class or function that returns
@@ -169,7 +170,7 @@ class OODModule(pl.LightningModule):
         device, dtype = place_of(self.network)
         inputs = images.to(device, dtype if images.is_floating_point() else None)
         try:
-            with eval_mode(self.network), torch.no_grad():
+            with torch.no_grad():
                 made = self._reader.read(inputs)
         except Exception:  # networks raise any error; `probe` reports it
             return ""
@@ -308,7 +309,7 @@ class OODModule(pl.LightningModule):
             self._weights_hash.expect_conversion(precision.convert_input(torch.zeros(1)).dtype)
         self._reader.start_again()
         self._examined = True
-        with eval_mode(self.network), context:
+        with context:
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)

@@ -70,7 +70,6 @@ class ZeroShotClassifier(nn.Module):
         with torch.no_grad():
             self.classifier.weight.copy_(scale * unit(concepts.float()))
         self._checked = False
-        self.eval()
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Return the logits of transformed images."""

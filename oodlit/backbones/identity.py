@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones.transform_description import Description, changed, describe, hash_of, shown
 from oodlit.base.fingerprint import sketch
+from oodlit.outputs import version_of
 
 SIZES = ((97, 131), (300, 200))
 """Width and height of the pictures for trying transform and network."""
@@ -23,6 +24,8 @@ LARGE = (1500, 1000)
 """Size of another picture for the transform: many steps, such as smoothing, only affect pictures larger than their
 output."""
 _PRIME = 1021
+SAMPLED = 4096
+"""Number of values per tensor that `WeightsWatch` compares at each check."""
 
 
 class WeightsHash:
@@ -47,7 +50,7 @@ class WeightsHash:
         Args:
             afresh: Whether to hash all weights regardless of the checksum, as every run does at its start.
         """
-        checksum = b"".join(map(_checksum, self._tensors()))
+        checksum = b"".join(map(_checksum, _tensors(self.network)))
         if afresh or not self._hash or checksum != self._checksum:
             self._checksum, self._hash = checksum, _hash_of_state(self.network)
         return self._before_conversion.get(self._hash, self._hash)
@@ -55,12 +58,63 @@ class WeightsHash:
     def expect_conversion(self, dtype: torch.dtype) -> None:
         """Recognize the weights after a run has converted them to `dtype` in place, as Lightning's precisions do."""
         original = self(afresh=True)
-        if any(v.is_floating_point() and v.dtype != dtype for v in self._tensors()):
+        if any(v.is_floating_point() and v.dtype != dtype for v in _tensors(self.network)):
             self._before_conversion[_hash_of_state(self.network, dtype)] = original
 
-    def _tensors(self) -> Iterator[Tensor]:
-        yield from self.network.parameters()
-        yield from self.network.buffers()
+
+class WeightsWatch:
+    """Notices changed weights or buffers of a network, at a small fraction of the cost of a forward pass.
+
+    A check compares the version of every tensor, and a checksum of up to 4,096 values of each: writes to `.data` change
+    no version. All values are hashed only if one of these differs.
+
+    Args:
+        network: The network.
+
+    Example:
+        >>> layer = nn.Linear(2, 2)
+        >>> watch = WeightsWatch(layer)
+        >>> layer.bias.data += 1
+        >>> watch.is_unchanged()
+        False
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
+        self._state, self._hash = self._look(), _hash_of_state(network)
+
+    def is_unchanged(self) -> bool:
+        """Return whether all weights have the values that they had at the start."""
+        state = self._look()
+        if state != self._state:
+            if _hash_of_state(self.network) != self._hash:
+                return False
+            self._state = state
+        return True
+
+    def _look(self) -> tuple[list[tuple[object, ...]], list[bytes]]:
+        tensors = _tensors(self.network)
+        known = [(tensor.dtype, tensor.shape, version_of(tensor)) for tensor in tensors]
+        samples: dict[object, list[Tensor]] = {}
+        for tensor in tensors:
+            sample = _sample(tensor.detach())
+            samples.setdefault((sample.dtype, sample.device), []).append(sample)
+        return known, [_checksum(torch.cat(parts)) for parts in samples.values()]
+
+
+def _sample(value: Tensor) -> Tensor:
+    """Return up to `SAMPLED` values, evenly spread over a dense tensor."""
+    if value.is_quantized:
+        value = value.int_repr()
+    if value.is_sparse:
+        value = value.coalesce().values()
+    # In the order of the memory, so that channels-last weights are not copied.
+    flat = value.permute(sorted(range(value.ndim), key=lambda axis: -value.stride(axis))).flatten()
+    return flat[:: -(-len(flat) // SAMPLED) or 1]
+
+
+def _tensors(network: nn.Module) -> list[Tensor]:
+    return [*network.parameters(), *network.buffers()]
 
 
 def _hash_of_state(network: nn.Module, dtype: torch.dtype | None = None) -> str:

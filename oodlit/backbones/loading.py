@@ -26,7 +26,7 @@ _OTHER_WEIGHTS = "pass weights=PATH of a local checkpoint, or weights=None (--we
 def load_network(
     backbone: str | nn.Module, weights: str | Path | None = "hub", *, say: Callable[[str], object] = _log.info
 ) -> nn.Module:
-    """Load a network in eval mode with its weights.
+    """Load a network with its weights. The mode of a network that is passed stays as it is; others are in eval mode.
 
     Args:
         backbone: timm model name, with or without a pretrained tag, such as "resnet50.a1_in1k", or a repository
@@ -48,7 +48,7 @@ def load_network(
     if isinstance(backbone, str) and not _is_of_timm(name):
         backbone = build_from_path(name)
     if not isinstance(backbone, str) and not from_file:
-        return frozen_mode(backbone)
+        return usable(backbone)
     import timm  # noqa: PLC0415  # takes a second to import, which networks with weights do not require
 
     named = isinstance(backbone, str)
@@ -65,7 +65,7 @@ def load_network(
         raise InvalidArgumentError(
             f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
         ) from error
-    return frozen_mode(backbone)
+    return backbone.eval() if named else usable(backbone)
 
 
 def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = _log.info) -> None:
@@ -98,25 +98,34 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
     network.load_state_dict(state, strict=True)
 
 
-def frozen_mode(network: nn.Module) -> nn.Module:
-    """Switch a network to eval mode; an exported one has a fixed mode and is wrapped instead."""
+def usable(network: nn.Module) -> nn.Module:
+    """Return a network unchanged, or wrap it if it is an exported program, whose mode cannot be switched."""
     try:
-        return network.eval()
+        with eval_mode(network):
+            return network
     except NotImplementedError:
         return Exported(network)
 
 
 @contextmanager
-def eval_mode(network: nn.Module) -> Iterator[None]:
-    """Run a block with a network in eval mode, and restore the mode of each of its modules."""
-    training = [module for module in network.modules() if module.training]
-    if training:
-        network.eval()
+def kept_mode(network: nn.Module) -> Iterator[list[nn.Module]]:
+    """Restore the mode of each module of a network after a block; yields those in training mode."""
+    # Modules that are frozen by torch.jit have no mode.
+    training = [module for module in network.modules() if getattr(module, "training", False)]
     try:
-        yield
+        yield training
     finally:
         for module in training:
             module.training = True
+
+
+@contextmanager
+def eval_mode(network: nn.Module) -> Iterator[None]:
+    """Run a block with a network in eval mode, and restore the mode of each of its modules."""
+    with kept_mode(network) as training:
+        if training:
+            network.eval()
+        yield
 
 
 class Exported(nn.Module):

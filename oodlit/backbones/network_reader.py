@@ -1,9 +1,10 @@
 """Read logits, features and hidden activations from one forward pass of a network."""
 
+import functools
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from oodlit.backbones.capture import Call, capture, survey
 from oodlit.backbones.facts import check_features, hides_layers, is_headless
 from oodlit.backbones.heads import Heads, find_head_layers, gives
 from oodlit.backbones.layout import FEATURE_MAP, channel_axis, channels_first
+from oodlit.backbones.loading import eval_mode
 from oodlit.backbones.returned import (
     Output,
     all_are_logits,
@@ -26,12 +28,30 @@ from oodlit.backbones.transform_description import hash_of
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Outputs
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _in_eval_mode(
+    method: Callable[Concatenate["NetworkReader", P], R],
+) -> Callable[Concatenate["NetworkReader", P], R]:
+    """Make the passes of a method in eval mode: the network belongs to the caller, who may be training it."""
+
+    @functools.wraps(method)
+    def wrapped(self: "NetworkReader", *args: P.args, **kwargs: P.kwargs) -> R:
+        with eval_mode(self.network):
+            return method(self, *args, **kwargs)
+
+    return wrapped
+
 
 class NetworkReader:
     """Reads the outputs of a network. The first outputs determine its head.
 
+    Every pass is made in eval mode; the mode of the network is restored afterwards.
+
     Args:
-        network: The network, in eval mode.
+        network: The network.
         name: Name of the network in messages.
         head: Name of its final layer; None = detected automatically.
         output: Which part of the output contains the logits, or the features without a classifier.
@@ -84,6 +104,7 @@ class NetworkReader:
         axes = f" {sorted(self.asked_axes.items())}" if self.asked_axes else ""
         return hash_of(f"{layers} {self.output!r} {self.features_only}{axes}")[:8]
 
+    @_in_eval_mode
     def read(self, images: Tensor, hidden_layers: Sequence[str] = ()) -> Outputs:
         """Return logits, features and, for named layers, their activations as (batch, channels, ...)."""
         layers = tuple(n for n in hidden_layers if n != FEATURE_MAP)
@@ -112,6 +133,7 @@ class NetworkReader:
         self.sizes = {n: v.shape[1] for n, v in (("logits", logits), ("features", features)) if v is not None}
         return Outputs(logits, features, hidden=hidden or None)
 
+    @_in_eval_mode
     def logits(self, images: Tensor) -> Tensor:
         """Return logits (batch, classes) from an extra forward pass, in float32 at least."""
         if self.features_only:
@@ -128,12 +150,14 @@ class NetworkReader:
             raise RequirementError(f"{self.name}: its features cannot be read; {self.heads.problem}")
         return features
 
+    @_in_eval_mode
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Return logits (batch, classes) for the last block's map (batch, channels, ...) of a timm network."""
         own = feature_map.movedim(1, self._axes.get(FEATURE_MAP, 1)).clone()
         raw = pick(self._timm_method("forward_head")(own), self.output, self.name)
         return self._as_logits(raw, len(feature_map), {})
 
+    @_in_eval_mode
     def has_feature_map(self, images: Tensor, logits: Tensor) -> bool:
         """Return whether the last block has a map (batch, channels, height, width) that determines the logits."""
         if not (hasattr(self.network, "forward_features") and hasattr(self.network, "forward_head")):

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.facts import place_of
+from oodlit.backbones.identity import WeightsWatch
 from oodlit.backbones.loading import eval_mode
 from oodlit.base.fractions import ShareLike
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
-from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
+from oodlit.errors import FingerprintError, InvalidArgumentError, NonFiniteScoreError
 from oodlit.gate.decoding import decoder_for
 from oodlit.gate.gate_folder import load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
@@ -38,7 +39,7 @@ class Gate:
     The decision about an image does not depend on the other images of the call, and its score only up to rounding.
 
     Args:
-        module: The network with its transform, in eval mode.
+        module: The network with its transform.
         detector: A detector that was fitted on it.
         record: Threshold, class names and description of the network.
         device: Device to compute on, such as "cuda:0"; None (default) = the device of the network.
@@ -72,6 +73,7 @@ class Gate:
             hidden_layers=detector.required_layers,
         )
         self._lock = lock_of(module.network)
+        self._watch = WeightsWatch(module.network)
 
     @classmethod
     def load(
@@ -135,6 +137,7 @@ class Gate:
 
         Raises:
             InvalidArgumentError: An image has another type or shape, or contains NaN or infinite values.
+            FingerprintError: The weights of the network have changed since the gate was loaded.
             DataError: An image cannot be read.
             NonFiniteScoreError: A score is NaN, so there is no decision.
         """
@@ -143,7 +146,8 @@ class Gate:
         one_shape = self.record.backbone.one_shape
         how: dict[str, Any] = {"decode": self._decode, "dtype": place_of(self.module.network)[1]}
         for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape, **how):
-            with self._lock:
+            with self._lock, eval_mode(self.module.network):  # the user may have called train() since
+                self._check_weights()
                 outputs = self._outputs(batch, names)
                 scores = self.detector.score(outputs).cpu().tolist()
             if undecided := [len(verdicts) + place for place, score in enumerate(scores) if math.isnan(score)]:
@@ -156,9 +160,16 @@ class Gate:
 
     def _outputs(self, batch: Tensor, keys: list[str] | None) -> Outputs:
         images = batch.to(self.module.device)
-        # The network belongs to the user, who may have called train() since.
-        with self._precision(images.device), eval_mode(self.module.network):
+        with self._precision(images.device):
             return self.module.outputs({"image": images, "key": keys}, self._plan)
+
+    def _check_weights(self) -> None:
+        if not self._watch.is_unchanged():
+            raise FingerprintError(
+                f"Gate: expected {self.module.name} to keep the weights of the run, but they have changed since"
+                " Gate.load, so the threshold no longer applies; to train further, pass a copy:"
+                " Gate.load(..., model=copy.deepcopy(network))"
+            )
 
     def _verdict(self, score: float, of_class: tuple[int | None, float]) -> Verdict:
         names, (index, probability) = self.record.class_names, of_class
@@ -176,7 +187,9 @@ class Gate:
 
         Raises:
             InvalidArgumentError: The folder is not empty, or a weight of the network is not a plain tensor.
+            FingerprintError: The weights of the network have changed since the gate was loaded.
         """
+        self._check_weights()
         origin = FitOrigin(self.record.backbone.fingerprint)
         save_gate(Path(directory), self.record, self.module.network, self.detector, origin)
 
@@ -193,7 +206,9 @@ class Gate:
             InvalidArgumentError: The name has another ending.
             MissingExtraError: The name ends in .onnx, and the packages of the extra "onnx" are not installed.
             RequirementError: The detector reads more than logits and features, or the gate cannot be exported.
+            FingerprintError: The weights of the network have changed since the gate was loaded.
         """
+        self._check_weights()
         export_program(self.module, self.detector, self.threshold, self.record, Path(file))
 
     def __reduce__(self) -> NoReturn:

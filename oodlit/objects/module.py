@@ -65,7 +65,7 @@ class ObjectModule(pl.LightningModule):
             raise InvalidArgumentError(f"ObjectModule: expected min_confidence to be in [0, 1), got {min_confidence}")
         check_int("ObjectModule", "cells", cells)
         self.reader = reader_of(network)
-        self.network = self.reader.network.eval()
+        self.network = self.reader.network
         self.name = name or class_name(self.network)
         self.class_names = tuple(class_names)
         self.min_confidence, self.cells = min_confidence, cells

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl, warn_of_two
+from oodlit.backbones.loading import kept_mode
 from oodlit.base import peers
 from oodlit.base.plan import RunPlan
 from oodlit.base.termination import end_on_sigterm, is_default, say_where
@@ -37,7 +38,7 @@ class RunCallback(pl.Callback):
         # Absolute at once: a change of the working directory during the run must not move the results.
         self._folder = None if folder is None else Path(folder).expanduser().absolute()
         self._parts, self._argument, self._lock_name = parts, argument, lock
-        self._lock = contextlib.ExitStack()
+        self._cleanup = contextlib.ExitStack()
         self._recorder: Recorder | None = None
         self._ends_on_sigterm = False
 
@@ -62,7 +63,7 @@ class RunCallback(pl.Callback):
         assert self._folder is not None
         check_writable(self._folder, what=self._argument)
         if trainer.is_global_zero:
-            self._lock.enter_context(lock_folder(self._folder, what=self._argument, name=self._lock_name))
+            self._cleanup.enter_context(lock_folder(self._folder, what=self._argument, name=self._lock_name))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
@@ -73,6 +74,7 @@ class RunCallback(pl.Callback):
         self._ends_on_sigterm = is_default()
         data = getattr(trainer, "datamodule", None)
         parts = check_packages(type(self).__name__, trainer, pl_module, data, self._parts)
+        self._cleanup.enter_context(kept_mode(pl_module))  # Lightning leaves eval mode on after a failure
         self._recorder = recorder = self.make_recorder(*parts)
         self._report(recorder)
         recorder.begin()
@@ -124,7 +126,7 @@ class RunCallback(pl.Callback):
         recorder, self._recorder = self._recorder, None
         if recorder is not None and (kept := recorder.stop(exception)):
             say_where(exception, kept)
-        self._lock.close()
+        self._cleanup.close()
 
     def _current(self) -> Recorder:
         assert self._recorder is not None, "setup runs first"
@@ -144,4 +146,4 @@ class RunCallback(pl.Callback):
         self.ended(recorder)
         self._recorder = None  # not earlier: other processes learn why this one fails until then
         recorder.publish()
-        self._lock.close()
+        self._cleanup.close()

@@ -6,6 +6,7 @@ import math
 import shutil
 import threading
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from oodlit.errors import (
     UnknownNameError,
 )
 from oodlit.gate.rebuilding import precision_context
+from oodlit.outputs import Outputs
 from tests.gate.support import TinyNetwork, digits, run
 
 NAMES = ("msp", "mahalanobis", "mc_dropout")
@@ -354,6 +356,62 @@ def test_a_network_in_training_mode_decides_as_in_the_run(
     assert [module.training for module in gate.module.network.modules()] == modes
     for name, value in gate.module.network.state_dict().items():
         torch.testing.assert_close(value, state[name], rtol=0, atol=0)
+
+
+class Observer(MSP):
+    """Notes the mode of the network while it scores."""
+
+    needs = frozenset({"logits", "model"})
+
+    def _score(self, outputs: Outputs) -> torch.Tensor:
+        assert not any(module.training for module in outputs.model.network.modules())
+        return super()._score(outputs)
+
+
+def test_detectors_see_the_network_in_eval_mode(normalized: Path, pictures: dict[str, Image.Image]) -> None:
+    gate = Gate.load(normalized, detector="msp", model=Normalized())
+    observed = Gate(gate.module, Observer(), gate.record)
+    gate.module.network.train()
+    assert observed(list(pictures.values())) == gate(list(pictures.values()))
+    assert gate.module.network.training
+
+
+def _step(network: torch.nn.Module) -> None:
+    network.head.weight.grad = torch.ones_like(network.head.weight)
+    torch.optim.SGD([network.head.weight], lr=0.1).step()
+
+
+def _load(network: torch.nn.Module) -> None:
+    network.load_state_dict({name: value + 1 for name, value in network.state_dict().items()})
+
+
+def _average(network: torch.nn.Module) -> None:
+    for value in network.parameters():
+        value.data.mul_(0.999).add_(1e-4)
+
+
+def _one_value(network: torch.nn.Module) -> None:
+    network.head.weight.data[3, 5] += 1e-3
+
+
+def _statistics(network: torch.nn.Module) -> None:
+    network.train()(torch.rand(4, 3, 8, 8))
+
+
+@pytest.mark.parametrize("change", [_step, _load, _average, _one_value, _statistics])
+def test_weights_that_change_after_loading_are_refused(
+    normalized: Path, pictures: dict[str, Image.Image], tmp_path: Path, change: Callable[[torch.nn.Module], None]
+) -> None:
+    gate = Gate.load(normalized, detector="mahalanobis", model=Normalized())
+    images = list(pictures.values())
+    expected = gate(images)
+    before = {name: value.clone() for name, value in gate.module.network.state_dict().items()}
+    change(gate.module.network)
+    for refused in (lambda: gate(images), lambda: gate.save(tmp_path / "s"), lambda: gate.export(tmp_path / "e.pt2")):
+        with pytest.raises(FingerprintError, match=r"^Gate: expected Normalized to keep the weights of the run"):
+            refused()
+    gate.module.network.load_state_dict(before)  # other tensors or versions, equal values
+    assert gate(images) == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

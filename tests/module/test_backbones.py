@@ -220,8 +220,7 @@ def test_eval_mode_and_no_training_statistics():
         def forward(self, x):
             return self.fc(self.norm(x))
 
-    module = OODModule(Normed())
-    assert not module.network.training
+    module = OODModule(Normed().train())
     outputs = module(torch.tensor([[10.0, 0.0], [12.0, 4.0]]))
     torch.testing.assert_close(outputs.features, torch.tensor([[10.0, 0.0], [12.0, 4.0]]), rtol=1e-4, atol=1e-4)
 
