@@ -170,7 +170,7 @@ class OODModule(pl.LightningModule):
         device, dtype = place_of(self.network)
         inputs = images.to(device, dtype if images.is_floating_point() else None)
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch.autocast(device.type, enabled=False):
                 made = self._reader.read(inputs)
         except Exception:  # networks raise any error; `probe` reports it
             return ""
@@ -309,7 +309,7 @@ class OODModule(pl.LightningModule):
             self._weights_hash.expect_conversion(precision.convert_input(torch.zeros(1)).dtype)
         self._reader.start_again()
         self._examined = True
-        with context:
+        with torch.autocast(device.type, enabled=False), context:
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)

@@ -5,6 +5,8 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.loading import kept_mode
 from oodlit.base import peers
@@ -74,6 +76,7 @@ class RunCallback(pl.Callback):
         self._ends_on_sigterm = is_default()
         data = getattr(trainer, "datamodule", None)
         parts = check_packages(type(self).__name__, trainer, pl_module, data, self._parts)
+        self._disable_autocast(parts[0])
         self._cleanup.enter_context(kept_mode(pl_module))  # Lightning leaves eval mode on after a failure
         self._recorder = recorder = self.make_recorder(*parts)
         self._report(recorder)
@@ -118,6 +121,7 @@ class RunCallback(pl.Callback):
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
         self._finish()
         peers.forget()
+        self._cleanup.close()  # not earlier: the end of torch.inference_mode would undo a change of autocast
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, drop the state of the run, and report what is kept of it."""
@@ -127,6 +131,17 @@ class RunCallback(pl.Callback):
         if recorder is not None and (kept := recorder.stop(exception)):
             say_where(exception, kept)
         self._cleanup.close()
+
+    def _disable_autocast(self, trainer: pl.Trainer) -> None:
+        """Keep a surrounding `torch.autocast` from changing the precision of the run, which the record states."""
+        kinds = [kind for kind in {"cpu", trainer.strategy.root_device.type} if torch.is_autocast_enabled(kind)]
+        for kind in kinds:
+            self._cleanup.enter_context(torch.autocast(kind, enabled=False))
+        if kinds:
+            pl.utilities.rank_zero_info(
+                f"oodlit: torch.autocast around trainer.predict has no effect; the run computes in {trainer.precision}."
+                " For mixed precision, pass precision='bf16-mixed' to the Trainer"
+            )
 
     def _current(self) -> Recorder:
         assert self._recorder is not None, "setup runs first"
@@ -146,4 +161,3 @@ class RunCallback(pl.Callback):
         self.ended(recorder)
         self._recorder = None  # not earlier: other processes learn why this one fails until then
         recorder.publish()
-        self._cleanup.close()
