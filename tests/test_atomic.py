@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oodlit.base import atomic
-from oodlit.base.atomic import fsync, lock, temporary_file, temporary_folder, write_bytes, write_text
+from oodlit.base.atomic import fsync, lock, move, temporary_file, temporary_folder, write_bytes, write_text
 
 ROOT = Path(__file__).parents[1]
 WRITER = """
@@ -301,3 +301,44 @@ def test_only_the_atomic_module_calls_fsync() -> None:
     package = Path(atomic.__file__).parent
     others = [path.name for path in package.rglob("*.py") if "os.fsync" in path.read_text("utf-8")]
     assert others == ["atomic.py"]
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSYS, errno.EXDEV])
+@pytest.mark.parametrize("exists", [True, False])
+def test_folders_that_cannot_be_renamed_are_moved_file_by_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, exists: bool
+) -> None:
+    refuse_folders(monkeypatch, code)
+    with temporary_folder(tmp_path / "new") as folder:
+        (folder / "part").mkdir()
+        (folder / "part" / "a").write_text("a")
+        (folder / "b").write_text("b")
+        if exists:
+            (tmp_path / "new").mkdir()
+        move(folder, tmp_path / "new")
+    assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == [
+        "new", "new/b", "new/part", "new/part/a"
+    ]  # fmt: skip
+
+
+def test_a_folder_with_content_is_not_mixed_with_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_folders(monkeypatch, errno.EMFILE)
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / name).touch()
+    for source, target, expected in (("new", "old", "Too many open files"), ("missing", "other", "No such file")):
+        with pytest.raises(OSError, match=expected):
+            move(tmp_path / source, tmp_path / target)
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["new", "old"]
+
+
+def refuse_folders(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """Rename files alone, as an object store that is mounted as a folder does."""
+    rename = os.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source).is_dir():
+            raise OSError(code, os.strerror(code), str(source))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)

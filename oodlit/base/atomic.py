@@ -126,6 +126,26 @@ def temporary_folder(target: Path, *, inside: bool = False) -> Iterator[Path]:
         yield path
 
 
+def move(source: Path, target: Path) -> None:
+    """Rename a file or folder; where a file system cannot rename folders, move their files one by one.
+
+    Object stores mounted as folders are such file systems. There, another process can see a part of the folder; the
+    files at its top come last. A target that is an empty folder is replaced.
+
+    Raises:
+        OSError: The source is missing, the target has content, or a file cannot be moved.
+    """
+    try:
+        source.rename(target)
+    except OSError:
+        if not source.is_dir() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
+            raise
+        target.mkdir(exist_ok=True)
+        for path in sorted(source.iterdir(), key=lambda path: (path.is_file(), path.name)):
+            move(path, target / path.name)
+        source.rmdir()
+
+
 def remove_leftovers(folder: Path, names: str) -> None:
     """Remove leftovers of interrupted writers from `folder`, for targets that match the pattern `names`."""
     for path in folder.glob(f".{names}.{'[0-9a-f]' * 8}.tmp"):

@@ -13,7 +13,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from oodlit._version import __version__
-from oodlit.base.atomic import fsync, temporary_folder, write_bytes, write_text
+from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write_text
 from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, read_json
 from oodlit.detectors import Detector, FitOrigin, load, save
@@ -156,7 +156,7 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         save({record.detector: detector}, made / FITTED, origin)
         write_text(made / GATE, json.dumps(entries, indent=1))
         fsync(made)
-        made.rename(folder)  # also replaces an empty folder
+        move(made, folder)  # also replaces an empty folder
     fsync(folder.parent)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pandas as pd
 from msgspec import structs
 
-from oodlit.base.atomic import lock, remove, temporary_folder
+from oodlit.base.atomic import lock, move, remove, temporary_folder
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.errors import DataError, InvalidArgumentError
@@ -81,7 +81,7 @@ class OutputFolder:
                     save(detectors, folder / FITTED, origin)
                 unfinished.begin(folder, run)
                 remove(self._unfinished)
-                folder.rename(self._unfinished)
+                move(folder, self._unfinished)
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
     def resume(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:

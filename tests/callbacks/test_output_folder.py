@@ -1,7 +1,9 @@
 """The folder of a run: where it lies, what is replaced in it and what is kept."""
 
+import errno
 import json
 import os
+from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
@@ -14,6 +16,7 @@ from oodlit.detectors import (
     MSP,
     Mahalanobis,
     TrainFreeDetector,
+    load,
 )
 from oodlit.detectors.contract.reference import Reference
 from oodlit.results.files import storage
@@ -99,3 +102,35 @@ class Mine(TrainFreeDetector):
 
     def _score(self, outputs):
         return outputs.max_logits
+
+
+@pytest.mark.filterwarnings("ignore:.*a newer run was interrupted")
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSYS])
+def test_a_folder_on_an_object_store_is_written_replaced_and_resumed(tmp_path, monkeypatch, code):
+    """Mounted object stores rename files but not folders, which some report as too many open files."""
+    rename = os.rename
+
+    def refuse(source, target):
+        if Path(source).is_dir():
+            raise OSError(code, os.strerror(code), str(source))
+        rename(source, target)
+
+    class Stop(pl.Callback):
+        def on_predict_batch_end(self, trainer, module, outputs, batch, batch_idx, dataloader_idx=0):
+            if dataloader_idx > 1:
+                raise ZeroDivisionError
+
+    monkeypatch.setattr(os, "rename", refuse)
+    out, detectors = tmp_path / "out", [MSP(), Mahalanobis()]
+    run([MSP()], output_dir=out, num_thumbnails=2)
+    data, options = OODDataModule(make_streams(), batch_size=16), {"output_dir": out, "resume": True}
+    detection = OODDetection(detectors, keep_every_s=0, **options)
+    with pytest.raises(ZeroDivisionError):
+        make_trainer(detection, Stop()).predict(make_module(), data, return_predictions=False)
+    assert sorted(load(out / "unfinished" / "fitted")[0]) == ["mahalanobis", "msp"]
+    results = run(detectors, num_thumbnails=2, **options).results
+    assert "the fit" in results.run.resumed
+    assert Results.load(out).scores.equals(results.scores)
+    assert sorted(load(out / "fitted")[0]) == ["mahalanobis", "msp"]
+    names = {"table.csv", "scores.parquet", "run.json", "report.html", "fitted", "thumbnails"}
+    assert {path.name for path in out.iterdir()} == names

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oodlit.base.atomic import lock, temporary_folder
+from oodlit.base.atomic import lock, move, temporary_folder
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.shards.build import build_shards
@@ -70,5 +70,5 @@ def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 
                     check="none",
                     extra=small.extra,
                 )
-                temporary.rename(target)
+                move(temporary, target)
     return [shard_stream(folder / small.name) for small in sets]

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 from msgspec import structs
 
-from oodlit.base.atomic import fsync, remove, temporary_folder
+from oodlit.base.atomic import fsync, move, remove, temporary_folder
 from oodlit.base.json_files import parse_json, to_json
 from oodlit.base.sizes import check_expansion
 from oodlit.errors import DataError, InvalidArgumentError
@@ -251,9 +251,9 @@ def read_parquet(path: Path, content: bytes | None = None, *, most: int | None =
 
 
 def _renamed(temporary: Path, target: Path) -> bool:
-    """Rename to a new target; False if another process has created it meanwhile."""
+    """Move to a new target; False if another process has created it meanwhile."""
     try:
-        temporary.rename(target)
+        move(temporary, target)
     except OSError:
         if not target.is_dir():
             raise
@@ -270,8 +270,11 @@ def _replace(temporary: Path, target: Path) -> None:
             temporary.rename(pending)  # from here on, the new results are read
             break
         except OSError:
-            # If there is one, another process was faster: complete its move first.
-            if attempt == _ATTEMPTS - 1 or not pending.is_dir():
+            if not pending.is_dir():  # a file system that cannot rename folders, such as a mounted object store
+                _take(temporary, target)
+                return
+            # Another process was faster: complete its move first.
+            if attempt == _ATTEMPTS - 1:
                 raise
     fsync(target)
     _finish(target)
@@ -280,6 +283,13 @@ def _replace(temporary: Path, target: Path) -> None:
 def _finish(target: Path) -> None:
     """Move the content of `.pending` to its place; several processes may do so concurrently."""
     pending = target / PENDING
+    _take(pending, target)
+    with contextlib.suppress(OSError):  # gone, or filled again by another process, which completes it
+        pending.rmdir()
+
+
+def _take(pending: Path, target: Path) -> None:
+    """Move new results to their place, and remove parts that they do not have."""
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
             (pending / name).replace(target / name)
@@ -290,17 +300,19 @@ def _finish(target: Path) -> None:
         elif (pending / name).exists():
             _exchange(pending, target, name)
     fsync(target)
-    with contextlib.suppress(OSError):  # gone, or filled again by another process, which completes it
-        pending.rmdir()
 
 
 def _exchange(pending: Path, target: Path, name: str) -> None:
     """Replace a part, which may be a folder."""
     old = target / f".{name}.{uuid.uuid4().hex[:8]}.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        (target / name).rename(old)
     try:
-        (pending / name).rename(target / name)
+        (target / name).rename(old)
+    except FileNotFoundError:
+        pass
+    except OSError:  # folders cannot be renamed
+        remove(target / name)
+    try:
+        move(pending / name, target / name)
     except FileNotFoundError:  # another process has just moved it, so that the old name is the new part
         with contextlib.suppress(OSError):
             old.rename(target / name)
