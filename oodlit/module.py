@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.backbones.facts import check_logits, has_dropout, place_of
+from oodlit.backbones.facts import check_logits, has_dropout, is_random, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import (
@@ -313,6 +313,7 @@ class OODModule(pl.LightningModule):
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)
+            again = self._reader.read(inputs)
             has_map = made.logits is not None and self._reader.has_feature_map(inputs, made.logits)
             channels, layer_problems = self._probe_layers(inputs, layers)
         self._example = pattern(images[:2]) if images.is_floating_point() else None
@@ -330,6 +331,7 @@ class OODModule(pl.LightningModule):
             available=frozenset({"labels", "images", "hidden", "model"} | given | (set() if problem else {"head"})),
             channels=channels,
             layer_problems=layer_problems,
+            is_random=is_random((logits, features), (again.logits, again.features), self.name),
         )
 
     def _first_pass(self, images: Tensor) -> Outputs:

@@ -35,6 +35,7 @@ class BackboneFacts:
         available: Fields of `Outputs` that this backbone can provide.
         channels: Number of channels of every requested hidden layer that can be read, by name.
         layer_problems: Why other requested layers cannot be read, by name.
+        is_random: Whether two passes over the same images had different outputs.
         hint: Why images and the network are not available, for the messages of detectors that require them.
     """
 
@@ -49,6 +50,7 @@ class BackboneFacts:
     available: frozenset[str] = NEEDS
     channels: Mapping[str, int] = field(default_factory=dict)
     layer_problems: Mapping[str, str] = field(default_factory=dict)
+    is_random: bool = False
     hint: str = ""
 
 

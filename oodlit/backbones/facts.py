@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,6 +12,11 @@ from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
 from oodlit.errors import InvalidArgumentError
 
+IS_RANDOM = (
+    "returned different outputs in two passes over the same images, so scores depend on chance and differ from run to"
+    " run; make it deterministic in eval mode, such as F.dropout(..., training=self.training)"
+)
+"""Explanation for a network that draws random numbers."""
 _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
 
 
@@ -60,6 +66,29 @@ def check_logits(logits: Tensor, name: str) -> None:
             f"{name} returned the same logits for all classes; is it trained, and are the weights the right ones?",
             stacklevel=3,
         )
+
+
+def is_random(first: Iterable[Tensor | None], second: Iterable[Tensor | None], name: str) -> bool:
+    """Return whether the outputs of two passes over the same images differ by more than rounding; then also warn.
+
+    Args:
+        first: Outputs of the first pass.
+        second: Outputs of the second pass, in the same order.
+        name: Name of the network in the warning.
+    """
+    one, other = ([value.detach().cpu().double() for value in made if value is not None] for made in (first, second))
+    if len(one) == len(other) and all(map(_is_close, one, other)):
+        return False
+    warnings.warn(f"{name} {IS_RANDOM}", stacklevel=3)
+    return True
+
+
+def _is_close(value: Tensor, other: Tensor) -> bool:
+    """Compare in units of the largest value, since some kernels add in any order."""
+    if value.shape != other.shape:
+        return False
+    sizes = other[other.isfinite()].abs().tolist()
+    return torch.allclose(value, other, rtol=0, atol=1e-4 * max(sizes, default=0), equal_nan=True)
 
 
 def check_features(heads: Heads, name: str, features: Tensor | None) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.backbones.facts import place_of
+from oodlit.backbones.facts import is_random, place_of
 from oodlit.backbones.identity import WeightsHash
 from oodlit.backbones.loading import class_name, eval_mode
 from oodlit.base.checks import check_int
@@ -161,7 +161,12 @@ class ObjectModule(pl.LightningModule):
             available=frozenset(given if self.head_problem else given | {"head"}),
             channels=channels,
             layer_problems=problems,
+            is_random=is_random(_values(found), _values(self._read(inputs, ())), self.name),
         )
+
+
+def _values(found: Sequence[ImageBoxes]) -> list[Tensor]:
+    return [value for boxes in found for value in (boxes.boxes, boxes.confidence, boxes.logits)]
 
 
 def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tensor]) -> None:

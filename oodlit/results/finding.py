@@ -11,8 +11,8 @@ class Finding(msgspec.Struct, frozen=True):
     """A remark of a run about itself.
 
     Args:
-        kind: "chance", "classes", "backwards", "reversed", "accuracy", "class_lists", or another kind
-            that a caller chooses.
+        kind: "chance", "classes", "backwards", "reversed", "accuracy", "class_lists", "random", or another
+            kind that a caller chooses.
         text: One or two sentences.
         is_good: True for a sign that the setup is right.
     """

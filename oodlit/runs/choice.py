@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
+from oodlit.backbones.facts import IS_RANDOM
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
@@ -102,7 +103,7 @@ def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, l
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
     fingerprint = partial(module.fingerprint_with, transform)
-    return Probe(transform, images, facts, fingerprint, tuple(_class_lists(datamodule, facts)))
+    return Probe(transform, images, facts, fingerprint, (*_class_lists(datamodule, facts), *randomness(facts)))
 
 
 def hidden_layers(detectors: Iterable[Detector]) -> tuple[str, ...]:
@@ -163,6 +164,11 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
             f"the network returns {facts.num_classes} logits, but the data has {names} classes; unless these are the"
             " first classes of the network, pass its list of names as class_names=[...]",
         )
+
+
+def randomness(facts: BackboneFacts) -> list[Finding]:
+    """A finding about a network whose outputs depend on chance; the probe has warned about it."""
+    return [Finding("random", f"{facts.name} {IS_RANDOM}")] if facts.is_random else []
 
 
 def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:

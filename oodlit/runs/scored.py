@@ -41,6 +41,8 @@ from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
 
 R = TypeVar("R", bound=RunRecord)
+REPORTED_EARLIER = ("failed", "random")
+"""Kinds of findings that are logged or warned about as soon as they are known."""
 
 
 class ScoredRun(RowKind):
@@ -310,7 +312,7 @@ class ScoredRun(RowKind):
             if not_drawn is not None:
                 raise not_drawn
         warn_of_skipped(self.skipped)
-        for finding in self.findings():
+        for finding in (found for found in self.findings() if found.kind not in REPORTED_EARLIER):
             warnings.warn(finding.text, FindingWarning, stacklevel=2)
 
     def stop(self, error: BaseException) -> str:

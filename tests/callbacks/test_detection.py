@@ -33,7 +33,7 @@ from oodlit.results import FindingWarning
 from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, predict, run
 
-BEFORE = PROBE_IMAGES + len(SIZES)
+BEFORE = 2 * PROBE_IMAGES + len(SIZES)  # the probe reads its images twice
 """Images that go through the network before the first batch: the probe, and the pictures of the fingerprint."""
 SEVEN = ("msp", "max_logit", "energy", "mahalanobis", "relative_mahalanobis", "vim", "knn")
 

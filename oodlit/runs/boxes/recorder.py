@@ -29,7 +29,7 @@ from oodlit.results.names import metric_names
 from oodlit.roles import Role
 from oodlit.runs.boxes.rows import BoxRows
 from oodlit.runs.boxes.same_boxes import same_boxes
-from oodlit.runs.choice import Probe, probe_images
+from oodlit.runs.choice import Probe, probe_images, randomness
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
 from oodlit.runs.record import common_record
@@ -73,7 +73,8 @@ def probe_boxes(module: ObjectModule, datamodule: ObjectBenchmark, *, layers: Se
     num_train = sum(len(datamodule.annotations[name]) for name in train)
     facts = module.probe(images, num_train, layers=layers)
     _check_classes(module, datamodule, facts.num_classes)
-    return Probe(datamodule.transform, images, facts, lambda: module.fingerprint, datamodule.findings)
+    findings = (*datamodule.findings, *randomness(facts))
+    return Probe(datamodule.transform, images, facts, lambda: module.fingerprint, findings)
 
 
 def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classes: int) -> None:

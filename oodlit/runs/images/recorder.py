@@ -214,8 +214,8 @@ class ImageRecorder(ScoredRun):
         return results.with_record(known.with_entries(self.start.more_record()))
 
     def findings(self) -> Iterable[Finding]:
-        """What makes the numbers doubtful; failures were logged when they happened."""
-        return [finding for finding in self.results.findings if not finding.is_good and finding.kind != "failed"]
+        """What makes the numbers doubtful."""
+        return [finding for finding in self.results.findings if not finding.is_good]
 
     def is_of(self, folder: Path, key: str) -> bool:
         """Whether the results in a folder have the scores and the settings of this run."""
