@@ -236,7 +236,7 @@ def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results],
     last = list(runs)[-1]
     (tmp_path / "thumbnails").mkdir()
     (tmp_path / "thumbnails" / "index.json").write_text("{")
-    with pytest.raises(DataError, match="not readable"):
+    with pytest.raises(DataError, match="not valid JSON"):
         write_report(runs, tmp_path / "pages" / "report.html", folders={last: tmp_path})
     assert not (tmp_path / "pages").exists()
     (tmp_path / "taken").mkdir()
