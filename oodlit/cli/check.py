@@ -14,9 +14,8 @@ def check(detectors: list[str], *, only: str | None = None) -> int:
 
     from oodlit.errors import MissingExtraError, UnknownNameError
 
-    for package in ("hypothesis", "pytest"):  # before torch is imported, which takes seconds
-        if find_spec(package) is None:
-            raise MissingExtraError.of("oodlit check", "testing")
+    if None in map(find_spec, ("hypothesis", "pytest")):  # before torch is imported, which takes seconds
+        raise MissingExtraError.of("oodlit check", "testing")
     from oodlit.cli.console import say, status
     from oodlit.testing import check_by_path, checks
 

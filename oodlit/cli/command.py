@@ -6,9 +6,7 @@ parameter `resolved_config` adds `--config` and `--print_config`, and receives t
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -56,18 +54,11 @@ def arguments_of(function: Function, words: Sequence[str]) -> dict[str, Any] | N
     if is_printing:
         print(resolved, end="")  # noqa: T201 - the output of --print_config
         return None
-    with _seeded(planned.get("seed", 0)):
-        return {**make(planned), "resolved_config": resolved}
-
-
-@contextmanager
-def _seeded(seed: int) -> Iterator[None]:
-    """Make random weights from the seed of the run, so that every run has the same."""
     import torch
 
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        yield
+    with torch.random.fork_rng():  # random weights follow the seed of the run, so that every run has the same
+        torch.manual_seed(planned.get("seed", 0))
+        return {**make(planned), "resolved_config": resolved}
 
 
 def parameters_of(function: Function) -> tuple[Parameters, bool]:
@@ -102,36 +93,28 @@ def _type(parameter: inspect.Parameter) -> Any:
     return get_args(kind)[1]()[parameter.name] if get_origin(kind) is Annotated else kind
 
 
-@dataclass(frozen=True)
 class _Options:
     """The options of a command.
 
-    Args:
+    Attributes:
         known: All names.
         flags: Options without a value.
         repeatable: Options that extend a list each time they are given.
         nested: Options whose values may be lists or dictionaries.
     """
 
-    known: Collection[str]
-    flags: Collection[str]
-    repeatable: Collection[str]
-    nested: Collection[str]
-
-    @classmethod
-    def of(cls, parameters: Parameters, *, is_configured: bool) -> "_Options":
+    def __init__(self, parameters: Parameters, *, is_configured: bool) -> None:
         kinds = {name: p.annotation for name, p in parameters.items() if not is_positional(p)}
-        own = ("debug", "config", "print_config") if is_configured else ("debug",)
-        flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
-        repeatable = {name for name, kind in kinds.items() if _is_list(kind)}
-        nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
-        return cls({*kinds, *own}, flags, repeatable, nested)
+        self.known = {*kinds, "debug", *(("config", "print_config") if is_configured else ())}
+        self.flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
+        self.repeatable = {name for name, kind in kinds.items() if _is_list(kind)}
+        self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
 
     def option_of(self, name: str, *but: str) -> str:
         """The option that a name such as `data.init_args.root` or `detectors+` belongs to."""
         option = name.removesuffix("+").partition(".")[0]
         if option not in self.known or option in but:
-            raise UnknownNameError.of("option", option, set(self.known) - set(but))
+            raise UnknownNameError.of("option", option, self.known - set(but))
         return option
 
 
@@ -142,7 +125,7 @@ def _is_list(kind: Any) -> bool:
 
 def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) -> dict[str, Any]:
     """Values by parameter name, as they were written; later ones override earlier ones."""
-    options = _Options.of(parameters, is_configured=is_configured)
+    options = _Options(parameters, is_configured=is_configured)
     given: dict[str, Any] = {}
     positional: list[str] = []
     rest = list(words)

@@ -1,11 +1,10 @@
 """Output of commands: results on standard output, progress on standard error."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.status import Status
 
 
 class _Console(Console):
@@ -32,11 +31,9 @@ def say(text: object) -> None:
     console().print(str(text), highlight=False, markup=False, soft_wrap=True)
 
 
-@contextmanager
-def status(text: str) -> Iterator[None]:
+def status(text: str) -> Status:
     """A spinner for work of unknown length; silent unless standard error is a terminal."""
-    with _err().status(text):
-        yield
+    return _err().status(text)
 
 
 def progress(*, shown: bool = True) -> Progress:

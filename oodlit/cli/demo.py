@@ -1,8 +1,8 @@
 """`oodlit demo`: a complete example on data that needs no download."""
 
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Literal
 
 
@@ -38,7 +38,7 @@ def demo(
             distribution(package)  # before torch is imported, which takes seconds
         except PackageNotFoundError as error:
             raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
-    run = getattr(import_module(f"oodlit.cli.demos.{name}"), f"run_{name}")
+    run = resolve_name(f"oodlit.cli.demos.{name}:run_{name}")
     folder = out or Path("oodlit-demo" if name == "digits" else f"oodlit-demo-{name}")
     page = run(folder, seed=seed, accelerator=accelerator, console=console())
     say(f"\nResults: {page.parent}\nReport:  {page}")

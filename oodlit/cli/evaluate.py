@@ -99,11 +99,14 @@ def evaluate(
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import check
     from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
+    from oodlit.detectors.contract.every import every_detector
+    from oodlit.recorded.description import read_description
     from oodlit.results import Results
     from oodlit.results.limits import Limit
 
     if features is not None:
-        backbone, data, detectors = _recorded(features, detectors, fitted)
+        backbone, data = read_description(features)
+        detectors = every_detector()[0] if detectors is None and fitted is None else detectors
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out),
@@ -116,8 +119,7 @@ def evaluate(
         config=resolved_config,
         **{name: given[name] for name in ("max_batches", "cache", "cache_dtype", "again", "seed")},
     )
-    page = run_evaluation(asked, console())
-    if page is None:
+    if (page := run_evaluation(asked, console())) is None:
         return 0
     say(f"\nResults: {out}\nReport:  {page}")
     return check(Results.load(out), limits) if limits else 0
@@ -145,16 +147,6 @@ def _check(given: dict[str, Any]) -> None:
         raise UsageError("missing required option: --detectors or --fitted")
 
 
-def _recorded(features: Path, detectors: Any, fitted: Path | None) -> tuple[Any, Any, Any]:
-    """Module and data of recorded features, and all applicable detectors if none are named."""
-    from oodlit.detectors.contract.every import every_detector
-    from oodlit.recorded.description import read_description
-
-    if detectors is None and fitted is None:
-        detectors, _ = every_detector()
-    return *read_description(features), detectors
-
-
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:
     """Arguments of Lightning's Trainer."""
     options = {name: given[name] for name in ("accelerator", "devices", "num_nodes")}
@@ -164,5 +156,4 @@ def _trainer(given: dict[str, Any]) -> dict[str, Any]:
 
 def _faster(given: dict[str, Any]) -> dict[str, Any]:
     """Requested options that make a network faster."""
-    compile, channels_last = given["compile"], given["channels_last"]
-    return ({"channels_last": True} if channels_last else {}) | ({"compile": compile} if compile != "no" else {})
+    return {name: given[name] for name in ("channels_last", "compile") if given[name] not in (False, "no")}

@@ -60,11 +60,10 @@ def _detectors() -> Iterator[dict[str, str]]:
 
     written = loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))
     if written["names"] == oodlit.detectors.__all__:
-        yield from written["rows"]
-        return
+        return iter(written["rows"])
     from oodlit.cli.detector_rows import detector_rows
 
-    yield from detector_rows()
+    return detector_rows()
 
 
 def _datasets() -> Iterator[dict[str, str]]:
@@ -107,8 +106,7 @@ def _published() -> Iterator[dict[str, str]]:
     from oodlit.results.published import cood, published_tables
 
     def row(name: str, **facts: object) -> dict[str, str]:
-        columns = ("models", "detectors", "of", "source", "tables", "rule", "url")
-        return {"name": name, **{column: str(facts[column]) for column in columns}}
+        return {"name": name, **{column: str(fact) for column, fact in facts.items()}}
 
     for table in published_tables().values():
         figures = [*table.figures(), *table.class_figures()]

@@ -1,19 +1,19 @@
 """The `oodlit` command: find the function of a command, call it, and turn the outcome into an exit code."""
 
 import errno
-import importlib
 import inspect
 import os
+import pkgutil
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from oodlit._version import __version__
 from oodlit.base.secrets import mask_text
 from oodlit.base.termination import TERMINATED, TerminatedError, ended_by_sigterm
-from oodlit.cli.command import arguments_of
+from oodlit.cli.command import Function, arguments_of
 from oodlit.cli.help import print_help
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
@@ -71,7 +71,7 @@ def _run(words: tuple[str, ...], rest: list[str]) -> int:
     name = " ".join(words)
     if name not in COMMANDS:
         return _overview(words, rest)
-    function = _load(COMMANDS[name])
+    function: Function = pkgutil.resolve_name(COMMANDS[name])
     if {"-h", "--help"} & set(rest):
         print_help(function, name)
         return 0
@@ -108,7 +108,8 @@ def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
     table = Table.grid(padding=(0, 3))
     for name, target in COMMANDS.items():
         if tuple(name.split())[: len(words)] == words:
-            table.add_row(f"  {name}", (inspect.getdoc(_load(target)) or "").partition(".\n")[0].removesuffix("."))
+            text = inspect.getdoc(pkgutil.resolve_name(target)) or ""
+            table.add_row(f"  {name}", text.partition(".\n")[0].removesuffix("."))
     console = Console(stderr=not asked)
     intro = "" if words else "Find out what a trained image classifier should reject.\n\n"
     console.print(escape(f"usage: {_prog(words)} COMMAND [options]\n\n{intro}Commands:"), highlight=False)
@@ -148,9 +149,3 @@ def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
 
 def _prog(words: tuple[str, ...]) -> str:
     return " ".join(("oodlit", *words))
-
-
-def _load(target: str) -> Callable[..., int | None]:
-    module, _, name = target.partition(":")
-    function: Callable[..., int | None] = getattr(importlib.import_module(module), name)
-    return function

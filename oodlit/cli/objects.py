@@ -169,9 +169,7 @@ def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) 
     if len(parts) == 1 and not named[0][1]:
         name = next(iter(like)) if like and len(like) == 1 else Path(text).name.partition(".")[0]
         named = [(name, "=", text)]
-    if wrong := [
-        part for part, (name, equals, file) in zip(parts, named, strict=True) if not (name and equals and file)
-    ]:
+    if wrong := [part for part, pieces in zip(parts, named, strict=True) if not all(pieces)]:
         raise UsageError(f"{option}: {wrong[0]!r} has no name; write several files as NAME=FILE,NAME=FILE")
     files = {name: Path(file) for name, _, file in named}
     if len(files) < len(named):

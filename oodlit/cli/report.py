@@ -2,7 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from pathlib import Path
+
+from oodlit.errors import UsageError
 
 COMPARISON = Path("comparison", "report.html")
 """Default file for several runs: in a folder without results, whose page it would replace."""
@@ -37,8 +40,6 @@ def _default(results: Sequence[Path]) -> Path:
     Raises:
         UsageError: That folder contains the results of a run.
     """
-    from oodlit.errors import UsageError
-
     if len(results) == 1:
         return results[0] / "report.html"
     if (COMPARISON.parent / "run.json").exists():
@@ -52,14 +53,8 @@ def _names(folders: Sequence[Path]) -> list[str]:
     Raises:
         UsageError: A folder is repeated.
     """
-    from oodlit.errors import UsageError
-
     paths = [folder.resolve() for folder in folders]
-    if twice := [path for path, count in Counter(paths).items() if count > 1]:
+    if twice := [path for path, times in Counter(paths).items() if times > 1]:
         raise UsageError(f"{twice[0]} is repeated; give every folder of results once")
-    names = [path.name for path in paths]
-    depth = 1
-    while len(set(names)) < len(names):
-        depth += 1
-        names = ["/".join(path.parts[-depth:]) for path in paths]
-    return names
+    depth = next(depth for depth in count(1) if len({path.parts[-depth:] for path in paths}) == len(paths))
+    return ["/".join(path.parts[-depth:]) for path in paths]

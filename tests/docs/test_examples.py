@@ -6,13 +6,14 @@ import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
+from pkgutil import resolve_name
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from oodlit.cli.command import arguments_of
-from oodlit.cli.main import COMMANDS, _load, _words, main
+from oodlit.cli.main import COMMANDS, _words, main
 from tests.docs.pages import PAGES, ROOT, Block, blocks
 
 ELSEWHERE = {
@@ -124,7 +125,7 @@ def test_every_command_is_understood(capsys: pytest.CaptureFixture[str]) -> None
             rest = words[len(command.split()) :]
             if command == "evaluate":
                 rest = [*_without_file(rest), "--print_config"]
-            arguments_of(_load(COMMANDS[command]), rest)
+            arguments_of(resolve_name(COMMANDS[command]), rest)
             seen += 1
     assert seen >= 24
 

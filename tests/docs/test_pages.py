@@ -1,11 +1,12 @@
 """Published numbers and workflows on pages match the package."""
 
 import re
+from pkgutil import resolve_name
 
 import yaml
 
 from oodlit.cli.command import arguments_of
-from oodlit.cli.main import COMMANDS, _load, _words
+from oodlit.cli.main import COMMANDS, _words
 from oodlit.results.published import NINCO
 from tests.docs.pages import DOCS, blocks
 
@@ -34,6 +35,6 @@ def test_the_workflow_of_the_guard_is_valid() -> None:
     calls = [words[1:] for words in runs if words[0] == "oodlit"]
     assert [call[0] for call in calls] == ["evaluate", "guard"]
     command = " ".join(_words(calls[1]))
-    given = arguments_of(_load(COMMANDS[command]), calls[1][1:])
+    given = arguments_of(resolve_name(COMMANDS[command]), calls[1][1:])
     assert given is not None
     assert str(given["limits"]) == "limits.yaml"

@@ -2,9 +2,8 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.ndimage
@@ -19,6 +18,8 @@ from oodlit.objects.benchmark import CocoSet, ObjectBenchmark
 KNOWN = ("zero", "one", "two", "three", "four", "five", "six")
 UNKNOWN = ("seven", "eight", "nine")
 SHAPES = ("ring", "cross", "bar")
+Box = tuple[int, int, int, int]
+"""x, y, width and height, in pixels."""
 VAL_SHARE = 0.4
 SIDES = (80, 128)
 """Smallest and largest side of a scene, in pixels."""
@@ -28,8 +29,7 @@ MOST = 6
 """Largest number of objects per scene."""
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """A picture and its objects.
 
     Args:
@@ -39,7 +39,7 @@ class Scene:
     """
 
     picture: np.ndarray
-    boxes: Sequence[tuple[int, int, int, int]]
+    boxes: Sequence[Box]
     labels: Sequence[int]
 
 
@@ -147,7 +147,7 @@ def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random
     for number in range(count):
         height, width = (int(v) for v in rng.integers(SIDES[0], SIDES[1] + 1, 2))
         picture = _texture(height, width, rng)
-        boxes: list[tuple[int, int, int, int]] = []
+        boxes: list[Box] = []
         labels: list[int] = []
         for _ in range(0 if number % 10 == 9 else int(rng.integers(1, MOST + 1))):
             ink, label = next(objects)
@@ -160,8 +160,7 @@ def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random
             window[:] = window + ink * (rng.uniform(0.75, 1.0) - window)
             boxes.append((x, y, ink.shape[1], ink.shape[0]))
             labels.append(label)
-        noise = rng.normal(0.0, 0.02, picture.shape)
-        yield Scene(np.clip(picture + noise, 0.0, 1.0), boxes, labels)
+        yield Scene(np.clip(picture + rng.normal(0.0, 0.02, picture.shape), 0.0, 1.0), boxes, labels)
 
 
 def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
@@ -180,10 +179,7 @@ def _scaled(ink: np.ndarray, side: int) -> np.ndarray:
 
 
 def _free_place(
-    size: tuple[int, ...],
-    scene: tuple[int, int],
-    taken: Sequence[tuple[int, int, int, int]],
-    rng: np.random.Generator,
+    size: tuple[int, ...], scene: tuple[int, int], taken: Sequence[Box], rng: np.random.Generator
 ) -> tuple[int, int] | None:
     """A free place for an object; None if twenty tries find none."""
     for _ in range(20):

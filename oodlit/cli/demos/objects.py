@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.text import Text
 
@@ -13,7 +12,7 @@ from oodlit.cli.demos.digits import SETTINGS
 from oodlit.cli.demos.object_network import detection_loss, small_faster_rcnn
 from oodlit.cli.demos.training import trained
 from oodlit.cli.running.outcome import check_folder, not_applicable_lines
-from oodlit.cli.running.quiet import RunProgress, one_thread, quiet
+from oodlit.cli.running.quiet import RunProgress, one_thread, quiet, seeded
 from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
 from oodlit.objects.results.summary import summary_tables
@@ -68,8 +67,7 @@ def run_objects(
         )
         module = ObjectModule(network, data.class_names, name="small Faster R-CNN")
         detectors, left_out = every_detector(SETTINGS)
-        with quiet() as warned, torch.random.fork_rng(), progress() as bars:
-            torch.manual_seed(seed)
+        with quiet() as warned, seeded(seed), progress() as bars:
             detection = ObjectDetection(
                 detectors,
                 output_dir=out,

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oodlit._lightning import pl, silent_trainer
 from oodlit.cli.console import progress
-from oodlit.cli.running.quiet import RunProgress, quiet
+from oodlit.cli.running.quiet import RunProgress, quiet, seeded
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 Loss = Callable[[Any, Any], Tensor]
@@ -61,8 +61,7 @@ def trained(
         epochs: Number of epochs.
         accelerator: Accelerator of the Trainer.
     """
-    with quiet(), torch.random.fork_rng(), progress() as bars:
-        torch.manual_seed(seed)
+    with quiet(), seeded(seed), progress() as bars:
         network = make(len(data.class_names))
         trainer = silent_trainer(RunProgress(bars), accelerator=accelerator, max_epochs=epochs)
         trainer.fit(Training(network, loss, learning_rate=learning_rate), data.train_dataloader())

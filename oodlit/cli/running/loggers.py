@@ -68,19 +68,15 @@ def mlflow(
     """
     uri = uri or os.environ.get("MLFLOW_TRACKING_URI")
     _check("mlflow", "mlflow", *(() if uri else ("sqlalchemy",)))  # not a dependency of mlflow-skinny
+    artifacts = None
     if not uri:
         place = Path(folder).absolute()
         place.mkdir(parents=True, exist_ok=True)
-        return pl.loggers.MLFlowLogger(
-            experiment,
-            run_name=name,
-            tracking_uri=f"sqlite:///{place / 'mlflow.db'}",
-            artifact_location=(place / "mlflow").as_uri(),
-        )
-    return pl.loggers.MLFlowLogger(experiment, run_name=name, tracking_uri=uri)
+        uri, artifacts = f"sqlite:///{place / 'mlflow.db'}", (place / "mlflow").as_uri()
+    return pl.loggers.MLFlowLogger(experiment, run_name=name, tracking_uri=uri, artifact_location=artifacts)
 
 
 def _check(word: str, *modules: str) -> None:
     """Raise unless all modules are installed."""
-    if any(find_spec(module) is None for module in modules):
+    if None in map(find_spec, modules):
         raise MissingExtraError(f"--logger {word} requires a package that is not installed: pip install {word}")

@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.text import Text
 from torch import nn
@@ -15,7 +14,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, status
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
-from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
+from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.cli.running.recording import check_recordable, through_cache
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
@@ -62,8 +61,7 @@ def predict_and_print(
     Raises:
         LoggingError: A logger failed; the table has been printed.
     """
-    with quiet() as warned, torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with quiet() as warned, seeded(seed):
         detection = OODDetection(
             detectors,
             output_dir=out,
@@ -160,15 +158,10 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         module, data, about = read
         record |= about
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
-    options: dict[str, Any] = {
-        "out": out,
-        "trainer": trainer,
-        "seed": asked.seed,
-        "record": record,
-        "resume": not asked.again,
-    }
+    options: dict[str, Any] = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record}
+    options |= {"resume": not asked.again, **asked.options}
     try:
-        return predict_and_print(module, data, asked.detectors, console=console, **options, **asked.options)
+        return predict_and_print(module, data, asked.detectors, console=console, **options)
     except RunIsCompleteError:
         _say(console, f"{out}: this run is already complete; pass --again to repeat it")
         return _report_complete(out, trainer.get("logger") or [], console)
@@ -195,8 +188,7 @@ def _report_complete(
     results = Results.load(out)
     if console is not None:
         print_outcome(results, console)
-    every = list(loggers) if isinstance(loggers, Sequence) else [loggers]
-    if every:
+    if every := list(loggers) if isinstance(loggers, Sequence) else [loggers]:
         log_to_all(every, RunLog.of(results, partial(figures_of, results, True)))
     for logger in every:
         logger.finalize("success")  # to the Trainer, a run that is not repeated has failed
@@ -238,6 +230,5 @@ def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
         backbone.acceleration = backbone.acceleration.with_options(**asked.faster)
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
-    with torch.random.fork_rng(), status(task):
-        torch.manual_seed(asked.seed)  # random weights follow the seed
+    with seeded(asked.seed), status(task):  # random weights follow the seed
         return OODModule(backbone, head=head, weights=weights, **asked.faster)

@@ -87,18 +87,13 @@ class Announcement(pl.Callback):
         self.text, self.say = text, say
         self._reported = ""
 
-    def on_predict_start(self, *_: Any) -> None:
-        """Report the text before the first batch."""
-        self._report()
-
-    def on_predict_batch_end(self, *_: Any) -> None:
-        """Report a new text."""
-        self._report()
-
-    def _report(self) -> None:
+    def on_predict_start(self, *_: Any, **__: Any) -> None:
+        """Report the text, unless it was reported before."""
         if (text := self.text()) != self._reported:
             self._reported = text
             self.say(text)
+
+    on_predict_batch_end = on_predict_start
 
 
 class _Collector(logging.Handler):
@@ -133,6 +128,14 @@ def quiet() -> Iterator[Callable[[], list[str]]]:
 
 def _distinct(texts: list[str]) -> list[str]:
     return list(dict.fromkeys(text for text in texts if not _HINTS.search(text)))
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw torch's random numbers from a seed; the random state of the caller is restored."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 @contextmanager

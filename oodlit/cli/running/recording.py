@@ -1,16 +1,15 @@
 """`oodlit evaluate --cache`: record what the cache is missing, then read everything from it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from oodlit._lightning import pl
 from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
-from oodlit.cli.running.quiet import Announcement, RunProgress, quiet
+from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.datamodules import OODDataModule
 from oodlit.datamodules.stream_identity import workers_decoder
 from oodlit.detectors import Detector
@@ -57,10 +56,12 @@ def through_cache(
 
     cache, warned = RecordedCache.read(folder) if has_cache(folder) else None, list[str]()
     names = [stream.name for stream in data.streams]
-    opened = _opened(cache, module, data) if cache is not None and cache.names().issuperset(names) else None
+    opened = None
+    if cache is not None and cache.names().issuperset(names):
+        with suppress(DataError):  # recorded again, which reports a damaged stream, or skipped images
+            opened = cache.open(module, data)
     if cache is None or opened is None:
-        recorder = FeatureCache(folder, dtype=dtype)
-        warned = _record(recorder, (module, data), trainer=trainer, seed=seed, say=tell)
+        warned = _record(FeatureCache(folder, dtype=dtype), (module, data), trainer=trainer, seed=seed, say=tell)
         cache = RecordedCache.read(folder)
         opened = cache.open(module, data)
     else:
@@ -71,28 +72,16 @@ def through_cache(
     return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
 
 
-def _opened(
-    cache: RecordedCache, module: OODModule | RecordedModule, data: OODDataModule
-) -> tuple[RecordedModule, RecordedData] | None:
-    """Module and data; None if a stream is damaged, or has skipped images that the data do not allow."""
-    try:
-        return cache.open(module, data)
-    except DataError:  # recorded again, which reports it
-        return None
-
-
 def _record(
     recorder: FeatureCache, run: tuple[Any, OODDataModule], *, trainer: Mapping[str, Any], seed: int, say: Say
 ) -> list[str]:
     """Record missing streams of module and data in a separate prediction; returns its warnings."""
-    with quiet() as warned, torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with quiet() as warned, seeded(seed):
         with progress(shown=is_first_process()) as bars:
             announcement = Announcement(lambda: recorder.found, say)
             shown = RunProgress(bars, doing="recording", then="closing the cache")
             options = {**trainer, "enable_progress_bar": False, "logger": False}
-            runner = pl.Trainer(callbacks=[recorder, announcement, shown], **options)
-            runner.predict(*run, return_predictions=False)
+            pl.Trainer(callbacks=[recorder, announcement, shown], **options).predict(*run, return_predictions=False)
         return warned()
 
 
