@@ -17,11 +17,10 @@ def box_title(results: ObjectResults) -> str:
 def box_view(title: str, results: ObjectResults, folder: Path | None, _prefix: str) -> dict[str, Any]:
     """Everything that the template needs of one run."""
     shown = ShownBoxes(results, folder)
-    splits = ", ".join(results.splits) or "nothing else"
     return {
         "title": box_title(results) or title,
         "subtitle": f"Which predicted boxes are objects of unknown classes? In-distribution: {results.id_dataset.name}."
-        f" Tested on: {splits}.",
+        f" Tested on: {', '.join(results.splits) or 'nothing else'}.",
         "alert": "",
         "facts": _facts(shown),
         "css": "",

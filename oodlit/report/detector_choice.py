@@ -24,9 +24,8 @@ def answers(shown: Shown) -> list[str]:
         members = table.loc[table["in_group"], "detector"].tolist()
         groups.append(set(members))
         where = f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
-        best = table["detector"].iloc[0]
-        start = f"By {label} {where}, the best of {len(table)} detectors is {best}"
-        start += f" ({percent_text(float(table['value'].iloc[0]))})"
+        best, value = table["detector"].iloc[0], percent_text(table["value"].iloc[0])
+        start = f"By {label} {where}, the best of {len(table)} detectors is {best} ({value})"
         others = [name for name in members if name != best]
         if not others:
             lines.append(f"{start}, and all others are significantly worse.")

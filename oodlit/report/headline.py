@@ -182,9 +182,8 @@ def percent_text(value: float) -> str:
 
 def interval_text(row: Any) -> str:
     """Format the interval of a row in percent; empty if it has none."""
-    if pd.isna(row.ci_low) or pd.isna(row.ci_high):
-        return ""
-    return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+    is_empty = pd.isna(row.ci_low) or pd.isna(row.ci_high)
+    return "" if is_empty else f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
 
 
 def fpr_text(detector: str, name: str, share: Estimate) -> str:

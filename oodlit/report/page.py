@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from markupsafe import Markup
@@ -27,8 +26,7 @@ from oodlit.results.plots.select import model_name
 AnyRun = Results | ObjectResults
 
 
-@dataclass(frozen=True)
-class _Kind:
+class _Kind(NamedTuple):
     """How the page shows results of one kind.
 
     Args:
@@ -116,8 +114,7 @@ def _several(
     if len(runs) < 2:
         return {}
     links = {names[name]: quote(page) for name, page in pages.items()} if pages is not None else {}
-    anchors = {title: f"#r{index}-top" for index, title in enumerate(runs)}
-    several = kind.several(runs, links or anchors)
+    several = kind.several(runs, links or {title: f"#r{index}-top" for index, title in enumerate(runs)})
     return {
         "title": f"{len(runs)} runs compared",
         "subtitle": f"{', '.join(list(runs)[:6])}{' and others' if len(runs) > 6 else ''};"

@@ -109,9 +109,8 @@ def _about(results: AnyResults) -> list[tuple[str, str]]:
     lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
     for name, value in results.run.entries().items():
-        if name in _SHOWN_ELSEWHERE or value in (None, "", [], {}):
-            continue
-        lines += [(name.replace("_", " "), text)] if (text := _line(value)) else []
+        if name not in _SHOWN_ELSEWHERE and value not in (None, "", [], {}) and (text := _line(value)):
+            lines.append((name.replace("_", " "), text))
     return lines
 
 

@@ -21,8 +21,7 @@ from oodlit.results.glossary import MEAN
 from oodlit.roles import Role
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One part of the page.
 
     Args:

@@ -104,9 +104,8 @@ class Several:
         for name in self.detectors:
             having = [title for title, results in self.runs.items() if name in results.detectors]
             settings = (self.runs[title].run.detector_settings.get(name) for title in having)
-            forms = {json.dumps(config, sort_keys=True, default=str) for config in settings}
             if len(having) < len(self.runs):
                 lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs and does not count in mean ranks")
-            if len(forms) > 1:
+            if len({json.dumps(config, sort_keys=True, default=str) for config in settings}) > 1:
                 lines.append(f"{name} has different settings in different runs")
         return lines

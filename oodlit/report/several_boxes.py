@@ -21,12 +21,10 @@ class SeveralBoxes(Several):
     @cached_property
     def columns(self) -> list[RunColumn]:
         """Headline values of all splits, with the reason if they cannot be compared."""
-        first = next(iter(self.runs.values()))
+        metrics = headline_metrics(next(iter(self.runs.values())).settings)
         splits = dict.fromkeys(name for results in self.runs.values() for name in results.splits)
         reasons = {name: self._difference(name) for name in splits}
-        return [
-            RunColumn(name, metric, reasons[name]) for name in splits for metric in headline_metrics(first.settings)
-        ]
+        return [RunColumn(name, metric, reasons[name]) for name in splits for metric in metrics]
 
     def entry(self, column: RunColumn) -> MetricEntry:
         """The metric of a column."""

@@ -5,7 +5,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.report.headline import Column, headline_columns, ranked_detectors, scored_images
+from oodlit.report.headline import Cell, Column, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
 from oodlit.roles import UNKNOWN_CLASSES
 
@@ -27,7 +27,7 @@ def summary_table(results: Results) -> Table:
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
     for name in ranked_detectors(results, columns):
         index = results.detectors.index(name)
-        table.add_row(Text(name), *(_text(column, index) for column in columns))
+        table.add_row(Text(name), *(_text(column.cells[index]) for column in columns))
     return table
 
 
@@ -37,9 +37,7 @@ def _label(column: Column, results: Results) -> str:
     return f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
 
 
-def _text(column: Column, index: int) -> Text:
-    cell = column.cells[index]
-    style = "bold green" if cell.best else ""
+def _text(cell: Cell) -> Text:
     if math.isnan(cell.sort):
         return Text(cell.text, style="dim")
-    return Text(f"{cell.text} {cell.interval}".strip(), style=style)
+    return Text(f"{cell.text} {cell.interval}".strip(), style="bold green" if cell.best else "")

@@ -142,8 +142,7 @@ def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[
 
 def draw(template: str, **content: Any) -> Markup:
     """Render a template of `html` as one line of SVG; values are escaped."""
-    text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
-    return Markup(text.replace("\n", " "))
+    return Markup(TEMPLATES.get_template(template).render(**content).replace("\n", " "))  # rendering escapes values
 
 
 def level_curves(chart: Curves, colours: Mapping[str, str]) -> Markup:

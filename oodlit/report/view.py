@@ -39,15 +39,12 @@ def _facts(shown: Shown) -> list[Fact]:
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
     if rates and detectors:
         facts.append(_lowest_rate(results, rates, detectors))
-    count = next((c for c in columns if c.is_count), None)
-    if count is not None:
+    if count := next((c for c in columns if c.is_count), None):
         total = len(results.dataset(count.dataset).class_names) or 1
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
-        clean = sum(c.sort == 0 for c in count.cells)
-        text = f"{clean} of {len(count.cells)} detectors"
+        text = f"{sum(c.sort == 0 for c in count.cells)} of {len(count.cells)} detectors"
         facts.append(Fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
-    images = sum(results.run.counts.values())
-    facts.append(Fact("Images scored", f"{images:,}", f"by {len(detectors)} detectors"))
+    facts.append(Fact("Images scored", f"{sum(results.run.counts.values()):,}", f"by {len(detectors)} detectors"))
     return facts
 
 
@@ -64,9 +61,7 @@ def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:
-    others = [d.name for d in results.datasets if d.role not in NAMES_OF_LABELS]
-    trained = [d.name for d in results.datasets if d.role is Role.TRAIN]
-    text = (
-        f"Out-of-distribution report. In-distribution: {inside.name}. Tested on: {', '.join(others) or 'nothing else'}."
-    )
-    return text + (f" Detectors fitted on: {', '.join(trained)}." if trained else "")
+    tested = ", ".join(d.name for d in results.datasets if d.role not in NAMES_OF_LABELS) or "nothing else"
+    trained = ", ".join(d.name for d in results.datasets if d.role is Role.TRAIN)
+    text = f"Out-of-distribution report. In-distribution: {inside.name}. Tested on: {tested}."
+    return text + (f" Detectors fitted on: {trained}." if trained else "")

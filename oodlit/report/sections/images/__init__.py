@@ -40,11 +40,7 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
 OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = (correlation.sections,)
 """Sections of all runs together, after them."""
 
-SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (
-    models.sections,
-    paired_runs.sections,
-    accuracy.sections,
-)
+SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (models.sections, paired_runs.sections, accuracy.sections)
 """Sections that compare several runs, before them."""
 
 __all__ = ["OF_ALL_RUNS", "SECTIONS", "SEVERAL"]

@@ -27,12 +27,11 @@ def _accepted(shown: Shown, detector: str) -> dict[str, Any]:
     for row in rows.to_dict("records"):
         info = results.dataset(row["dataset"])
         group, prediction, score = int(row["group"]), int(row["prediction"]), float(row[detector])
-        name = info.class_names[group] if 0 <= group < len(info.class_names) else info.name
         above = np.searchsorted(reference, row[detector], side="left") / max(len(reference), 1)
         images.append(
             {
                 "path": readable(row["key"]),
-                "name": name,
+                "name": info.class_names[group] if 0 <= group < len(info.class_names) else info.name,
                 "prediction": _class_name(inside, prediction),
                 "detail": f"score {score:.4g}, above {100 * above:.0f} % of ID",
                 "shot": shown.thumbnails.classes(row["key"]),

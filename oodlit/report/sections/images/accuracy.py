@@ -32,8 +32,7 @@ def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]
     choices = {"the best detector of each model": values.min(axis="columns")}
     choices |= {str(name): values[name] for name in values.columns}
     for name, of in choices.items():
-        points = {t: (a, float(of[t])) for t, a in accuracies.items() if not math.isnan(float(of[t]))}
-        if points:
+        if points := {t: (a, float(of[t])) for t, a in accuracies.items() if not math.isnan(float(of[t]))}:
             yield {"name": f"{label}, {name}", "svg": _drawn(points, label)}
 
 

@@ -28,8 +28,7 @@ def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
     With two runs, each correlation would be 1 or -1. If pools differ, the reason replaces the numbers.
     """
     views = []
-    names = dict.fromkeys(info.name for one in runs.values() for info in one.datasets if info.role is Role.POOL)
-    for name in names:
+    for name in dict.fromkeys(info.name for one in runs.values() for info in one.datasets if info.role is Role.POOL):
         own = {title: one for title, one in runs.items() if any(info.name == name for info in one.datasets)}
         if len(own) < MIN_MODELS:
             continue

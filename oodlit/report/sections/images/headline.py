@@ -1,6 +1,7 @@
 """The headline: FPR and AUROC of every detector on every set."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -77,23 +78,19 @@ def _width(columns: Sequence[Column], detectors: Sequence[str]) -> float:
 
 def _headline(shown: Shown, columns: Sequence[Column]) -> dict[str, Any]:
     results = shown.results
-    position = {name: index for index, name in enumerate(results.detectors)}
-    names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
-    before = sum(column.dataset != COST for column in columns)
-    for name in names:
+    for name, number in Counter(column.dataset for column in columns).items():
         if name == COST:
-            sets.append({"name": "cost", "detail": "in addition to the network", "columns": len(columns) - before})
+            sets.append({"name": "cost", "detail": "in addition to the network", "columns": number})
             continue
         info, n = results.dataset(name), scored_images(results, name)
         detail = f"{n} {'test ' if info.role is Role.POOL else ''}images"
         if info.role in GROUPS and info.class_names:
             detail += f", {len(info.class_names)} {GROUPS[info.role]}"
         detail += _right_and_wrong(shown, info)
-        sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
-    rows = [
-        {"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in shown.detectors
-    ]
+        sets.append({"name": name, "detail": detail, "columns": number})
+    place = results.detectors.index
+    rows = [{"detector": name, "cells": [c.cells[place(name)] for c in columns]} for name in shown.detectors]
     return {"sets": sets, "columns": columns, "rows": rows}
 
 

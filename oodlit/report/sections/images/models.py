@@ -30,15 +30,13 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
     of_models, of_detectors = mean_ranks_of(values, ascending=is_lower_better)
     models, detectors = _sorted(of_models), _sorted(of_detectors)
     most = float(np.nanmax(values.to_numpy(), initial=0.0)) or 1.0
-    by_model = values.to_dict("index")
     rows = []
     for title in models:
-        own = by_model[title]
-        defined = [value for value in own.values() if not math.isnan(value)]
-        best = (min(defined) if is_lower_better else max(defined)) if defined else math.nan
+        own: Any = values.loc[title]
+        best = float(own.min() if is_lower_better else own.max())
         cells = []
         for name in detectors:
-            value = own[name]
+            value = float(own[name])
             if math.isnan(value):
                 cells.append(Cell("-", title=f"{name}: missing or undefined"))
                 continue

@@ -1,11 +1,10 @@
 """Histograms of the scores."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
-from oodlit.results import DatasetInfo
 from oodlit.results.plots.charts import Histogram
 from oodlit.results.plots.score_histograms import histogram
 from oodlit.roles import Role
@@ -19,7 +18,11 @@ def sections(shown: Shown) -> Iterator[Section]:
     others = shown.sets(Role.OOD, Role.POOL)
     datasets = [shown.inside, *others[:_MAX_OUTLINES]]
     if shown.detectors:
-        charts = _charts(shown, datasets)
+        images = {info.name: shown.results.images(info.name) for info in datasets}
+        charts = [
+            histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, shown.results.threshold(name))
+            for name in shown.detectors
+        ]
         content = {
             "histograms": [_figure(chart) for chart in charts],
             "kinds": {chart.labels[1] for chart in charts},
@@ -28,14 +31,6 @@ def sections(shown: Shown) -> Iterator[Section]:
             "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(datasets)],
         }
         yield Section("scores", "Scores", "scores", "scores.html", content)
-
-
-def _charts(shown: Shown, datasets: Sequence[DatasetInfo]) -> list[Histogram]:
-    images = {info.name: shown.results.images(info.name) for info in datasets}
-    return [
-        histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, shown.results.threshold(name))
-        for name in shown.detectors
-    ]
 
 
 def _figure(chart: Histogram) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from oodlit.results import Results
 
 def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section, if times were recorded."""
-    content = time_view(shown.results)
-    if content is not None:
+    if content := time_view(shown.results):
         yield Section("time", "Where the time went", "time", "time.html", content)
 
 
@@ -42,7 +41,6 @@ def time_view(results: Results) -> dict[str, Any] | None:
 def _detectors(results: Results) -> list[dict[str, str]]:
     """Times of fit and scores of each detector, the slowest first."""
     scores, fits, backbone = results.run.ms_per_image, results.run.time.fit, results.run.time.backbone_ms
-    names = sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
     return [
         {
             "name": name,
@@ -50,7 +48,7 @@ def _detectors(results: Results) -> list[dict[str, str]]:
             "ms": f"{scores[name]:.3g}" if name in scores else "",
             "ratio": f"{scores[name] / backbone:.2g}" if name in scores and backbone else "",
         }
-        for name in names
+        for name in sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
     ]
 
 
