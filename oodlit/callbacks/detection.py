@@ -103,8 +103,7 @@ class OODDetection(WithDetectors):
 
     def record_run(self, start: Start) -> ImageRecorder:
         """Make the recorder of images."""
-        figures = self.log_figures
-        options = ImageOptions(self.evaluation, self.train_thresholds, figures, self.bank)
+        options = ImageOptions(self.evaluation, self.train_thresholds, self.log_figures, self.bank)
         return ImageRecorder(start, options)
 
     def draw(self, results: Results, datamodule: Any, folder: Path) -> None:

@@ -46,13 +46,12 @@ class WithDetectors(RunCallback):
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError(f"{owner}: pass either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(owner, detectors)
-        self._earlier = EarlierFit()
-        if fitted is not None:
+        if detectors is not None:
+            self.detectors, self._earlier = name_detectors(detectors), EarlierFit()
+        else:
+            assert fitted is not None  # checked above
             self.detectors, origin = load(fitted)
             self._earlier = EarlierFit(Path(fitted).absolute(), origin)
-        else:
-            assert detectors is not None  # checked above
-            self.detectors = name_detectors(detectors)
         check_detector_names(self.detectors)
         self.output_dir = self._folder
         self.options = options

@@ -27,8 +27,7 @@ def make(planned: Any) -> Any:
     except (OodlitError, OSError):
         raise
     except Exception as error:
-        is_refusal = isinstance(error, (TypeError, ValueError, LookupError))
-        kind = InvalidArgumentError if is_refusal else OodlitError
+        kind = InvalidArgumentError if isinstance(error, (TypeError, ValueError, LookupError)) else OodlitError
         raise kind(f"{planned.path}: {described(error)}") from error
     if not is_a(made, planned.kinds):
         raise InvalidArgumentError(f"{planned.path} must return a {type_names(planned.kinds)}, got {shortened(made)}")

@@ -113,12 +113,8 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
     arguments = {**arguments, **(value.get("dict_kwargs") or {})}  # for `**kwargs` that cannot be inspected
     if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
         raise UsageError(f"{where}: {path} is missing init_args: {', '.join(missing)}")
-    planned = {
-        name: plan(
-            item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}", packages=packages
-        )
-        for name, item in arguments.items()
-    }
+    types = {name: parameters[name].annotation if name in parameters else Any for name in arguments}
+    planned = {n: plan(a, types[n], f"{where}.{n}", packages=packages) for n, a in arguments.items()}
     return Planned(path, maker, planned, kinds)
 
 
@@ -145,8 +141,7 @@ def _check_passed_on(names: Iterable[str], maker: Callable[..., Any], path: str)
         for name in names:
             if not known:
                 raise UnknownNameError(f"{path} accepts no arguments, got {name!r}")
-            if name not in known:
-                raise UnknownNameError.of(f"argument of {path}", name, known)
+            UnknownNameError.check(f"argument of {path}", name, known)
 
 
 def _is_nested(value: Any) -> bool:

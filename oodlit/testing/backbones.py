@@ -19,8 +19,7 @@ def arithmetic(*shape: int, salt: int = 0) -> Tensor:
         >>> bool((arithmetic(3, salt=1) == arithmetic(3, salt=1)).all()), bool((arithmetic(9) < 1).all())
         (True, True)
     """
-    index = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64) + 7919 * salt + 1
-    mixed = index
+    mixed = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64) + 7919 * salt + 1
     for multiplier in (1_103_515_245, 747_796_405, 277_803_737):  # keeping 31 bits keeps products below 2**63
         mixed = (mixed * multiplier + 12_345) % 2**31
         mixed = mixed ^ (mixed >> 15)
@@ -78,7 +77,8 @@ class TinyConvNet(nn.Module):
             self.drop: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
             setattr(self, head_name, nn.Linear(self.num_features, num_classes, bias=bias))
         with torch.no_grad():
-            self.conv.weight.copy_(_patch_kernels(self.num_features))
+            kernels = torch.eye(self.num_features).repeat_interleave(3, dim=1) / 3  # of the pixels 3d, 3d + 1, 3d + 2
+            self.conv.weight.copy_(kernels.reshape_as(self.conv.weight))
             linear = self.get_submodule(head_name)
             assert isinstance(linear, nn.Linear)
             linear.weight.copy_(_class_weights(num_classes, self.num_features))
@@ -99,14 +99,6 @@ class TinyConvNet(nn.Module):
     def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
         """Logits."""
         return self.logits_from_map(self.feature_map(images))
-
-
-def _patch_kernels(num_features: int) -> Tensor:
-    """Kernel d averages the pixels 3d, 3d + 1 and 3d + 2 of a patch."""
-    kernels = torch.zeros(num_features, _PIXELS)
-    for d in range(num_features):
-        kernels[d, 3 * d : 3 * d + 3] = 1 / 3
-    return kernels.reshape(num_features, 3, _PATCH, _PATCH)
 
 
 def _class_weights(num_classes: int, num_features: int) -> Tensor:

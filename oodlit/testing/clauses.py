@@ -5,8 +5,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from dataclasses import fields
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from oodlit.detectors import Detector
 from oodlit.errors import MissingExtraError, OodlitError
@@ -33,8 +33,7 @@ class Check(Protocol):
         """Raise `ConformanceError` if the detector violates the clause."""
 
 
-@dataclass(frozen=True)
-class Clause:
+class Clause(NamedTuple):
     """A clause of the detector contract.
 
     Args:
@@ -178,8 +177,7 @@ def root_of(error: BaseException) -> BaseException:
 def _message(detector: Detector, check: str, clause: Clause, error: Exception) -> str:
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     finding = str(error).strip() or repr(error)
-    smallest = getattr(error, _SMALLEST, "")
-    if smallest:
+    if smallest := getattr(error, _SMALLEST, ""):
         finding += f"\n  smallest example: {smallest}"
     if _uses_undeclared_head(root_of(error)):
         finding += "\n  hint: `_fit` uses the head, which is None unless 'head' is in needs"

@@ -22,8 +22,7 @@ def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) ->
 def fitted(factory: Factory, problem: Problem) -> Detector:
     """A new detector, fitted on the training set of a problem in three batches."""
     train = problem.train
-    thirds = [train.select(rows) for rows in torch.arange(len(train)).chunk(3)]
-    return fit_on(factory(), thirds, problem.head)
+    return fit_on(factory(), [train.select(rows) for rows in torch.arange(len(train)).chunk(3)], problem.head)
 
 
 def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: float = RTOL) -> None:
@@ -49,8 +48,7 @@ def assert_same_ranking(found: Scores, expected: Scores, *, what: str, rtol: flo
         raise AssertionError(f"{what}: scores are not finite")
     before = expected[:, None] - expected
     after = found[:, None] - found
-    apart = before > rtol * (expected.max() - expected.min())
-    swapped = apart & (after < 0)
+    swapped = (before > rtol * (expected.max() - expected.min())) & (after < 0)
     if swapped.any():
         i, j = swapped.nonzero()[0].tolist()
         raise AssertionError(

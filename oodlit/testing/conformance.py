@@ -61,8 +61,7 @@ def check_detector(
     known = checks()
     expected = dict(expected_failures or {})
     for name in expected:
-        if name not in known:
-            raise UnknownNameError.of("check", name, known)
+        UnknownNameError.check("check", name, known)
     detector = make(factory)
     wanted = {name: check for name, check in known.items() if only is None or only in name}
     if malformed(detector):
@@ -136,8 +135,7 @@ def make(factory: Factory) -> Detector:
 
 def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
     """Raise a RequirementError if a detector does not apply to a problem with these facts."""
-    reason = detector.why_not(facts)
-    if reason:
+    if reason := detector.why_not(facts):
         raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: {reason}; pass another problem=")
 
 

@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -33,8 +34,7 @@ FRACTIONS = {"uneven parts": 0.7, "an empty part": 1.0}
 TIMEOUT_S = 300
 
 
-@dataclass(frozen=True)
-class LaunchResult:
+class LaunchResult(NamedTuple):
     """Scores and errors of one detector.
 
     Args:
@@ -117,16 +117,13 @@ def _run(folder: Path) -> str:
             started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log))
     deadline = time.monotonic() + TIMEOUT_S
     try:
-        while any(p.poll() is None for p in started) and not any(p.poll() for p in started):
-            if time.monotonic() > deadline:
-                break
+        while None in (codes := [p.poll() for p in started]) and not any(codes) and time.monotonic() <= deadline:
             time.sleep(0.05)
         problems = [f"rank {r} exited with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
         problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
     finally:
         for process in started:
-            if process.poll() is None:
-                process.kill()
+            process.kill()  # has no effect on one that has ended
             process.wait()
     logs = ((folder / f"{r}.log").read_text().strip().splitlines()[-3:] for r in range(NUM_PROCESSES))
     return "; ".join([*problems, *(line for log in logs for line in log)]) if problems else ""
@@ -147,17 +144,11 @@ def _collect(folder: Path, number: int, result: LaunchResult, exits: str) -> Non
 def find_object(module: str, name: str, file: str | None = None) -> object:
     """Import an object of a module, from its file if the module cannot be imported by name."""
     try:
-        found: object = importlib.import_module(module)
+        found = importlib.import_module(module)
     except ImportError:
-        if file is None:
-            raise
-        spec = importlib.util.spec_from_file_location(module, file)
+        spec = None if file is None else importlib.util.spec_from_file_location(module, file)
         if spec is None or spec.loader is None:
             raise
-        loaded = importlib.util.module_from_spec(spec)
-        sys.modules[module] = loaded
-        spec.loader.exec_module(loaded)
-        found = loaded
-    for part in name.split(".") if name else ():
-        found = getattr(found, part)
-    return found
+        found = sys.modules[module] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(found)
+    return attrgetter(name)(found) if name else found

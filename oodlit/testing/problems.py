@@ -23,52 +23,45 @@ class TinyModel:
     """The interface of `Outputs.model` for a `TinyConvNet`.
 
     Args:
-        network: The network.
+        network: The bare network in eval mode.
+
+    Attributes:
+        std: Standard deviation of the transform's normalization, shape (channels,).
     """
 
     def __init__(self, network: TinyConvNet) -> None:
-        self._network = network
-        self._std = torch.tensor([0.5, 0.5, 0.25])
-
-    @property
-    def network(self) -> nn.Module:
-        """The bare network in eval mode."""
-        return self._network
+        self.network = network
+        self.std = torch.tensor([0.5, 0.5, 0.25])
 
     @property
     def linear(self) -> nn.Linear:
         """The linear head of the network."""
-        linear = self._network.get_submodule(self._network.head_name)
+        linear = self.network.get_submodule(self.network.head_name)
         assert isinstance(linear, nn.Linear)
         return linear
 
-    @property
-    def std(self) -> Float[Tensor, " channels"]:
-        """Standard deviation of the transform's normalization."""
-        return self._std
-
     def logits(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Logits of transformed images."""
-        logits: Tensor = self._network(images)
+        logits: Tensor = self.network(images)
         return logits
 
     def features(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
         """Features of transformed images."""
-        features: Tensor = self._network.pool(self._network.feature_map(images))
+        features: Tensor = self.network.pool(self.network.feature_map(images))
         return features
 
     def logits_from_map(
         self, feature_map: Float[Tensor, "batch features height width"]
     ) -> Float[Tensor, "batch classes"]:
         """Logits from the last block's map."""
-        return self._network.logits_from_map(feature_map)
+        return self.network.logits_from_map(feature_map)
 
     def outputs(self, images: Tensor, *, labels: Tensor | None = None, keys: Sequence[str] | None = None) -> Outputs:
         """All outputs that a detector can use, with the hidden activations of every named layer."""
         with torch.no_grad():
-            maps = self._network.feature_map(images)
-            features = self._network.pool(maps)
-            logits = self._network.logits_from_map(maps)
+            maps = self.network.feature_map(images)
+            features = self.network.pool(maps)
+            logits = self.network.logits_from_map(maps)
         hidden = {"feature_map": maps, "conv": maps, "act": maps, "pool": features}
         groups = None if labels is None else torch.where(labels < 0, 0, -1)
         return Outputs(logits, features, labels, groups, keys, images, hidden, self)
@@ -159,29 +152,27 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
     labels = torch.arange(NUM_CLASSES * _PER_CLASS) % NUM_CLASSES
     hard = torch.arange(len(labels)) >= NUM_CLASSES * (_PER_CLASS - 1)
     id_labels = torch.arange(NUM_CLASSES * _PER_CLASS_ID) % NUM_CLASSES
-    none = torch.full((_NUM_OOD,), -1)
 
     def outputs(name: str, maps: Tensor, classes: Tensor) -> Outputs:
         keys = [f"{name}/{i:04d}" for i in range(len(classes))]
         return model.outputs(_images(maps, signed=signed, salt=len(name)), labels=classes, keys=keys)
 
     train = outputs("train", _class_maps(labels, hard, spread=0.2, salt=10), labels)
-    probe = BackboneFacts(
-        name=f"{'signed' if signed else 'separated'} problem of oodlit.testing",
-        width=network.num_features,
-        num_classes=NUM_CLASSES,
-        signed_features=signed,
-        has_dropout=True,
-        feature_map=True,
-        num_train=len(train),
-    )
     return Problem(
         train=train,
         id=outputs("id", _class_maps(id_labels, torch.zeros(len(id_labels)).bool(), spread=0.1, salt=20), id_labels),
-        ood=outputs("ood", _ood_maps(_NUM_OOD, salt=30), none),
+        ood=outputs("ood", _ood_maps(_NUM_OOD, salt=30), torch.full((_NUM_OOD,), -1)),
         head=Head(model.linear.weight.detach().clone(), model.linear.bias.detach().clone()),
         model=model,
-        facts=probe,
+        facts=BackboneFacts(
+            name=f"{'signed' if signed else 'separated'} problem of oodlit.testing",
+            width=network.num_features,
+            num_classes=NUM_CLASSES,
+            signed_features=signed,
+            has_dropout=True,
+            feature_map=True,
+            num_train=len(train),
+        ),
     )
 
 
@@ -211,14 +202,12 @@ def _ood_maps(n: int, *, salt: int) -> Tensor:
 def _images(maps: Tensor, *, signed: bool, salt: int) -> Tensor:
     """Images with these feature maps, up to noise on the pixels."""
     pixels = maps.repeat_interleave(3, dim=1)  # (images, 48, 2, 2)
-    noise = arithmetic(*pixels.shape, salt=salt + 40) - 0.5
-    pixels = pixels + (0.4 if signed else 0.1) * noise
+    pixels = pixels + (0.4 if signed else 0.1) * (arithmetic(*pixels.shape, salt=salt + 40) - 0.5)
     return nn.functional.fold(pixels.flatten(2), output_size=(8, 8), kernel_size=4, stride=4).float()
 
 
 def _interleaved(n_id: int, n_ood: int) -> Tensor:
-    order = torch.cat([torch.arange(n_id) * n_ood, torch.arange(n_ood) * n_id])
-    return order.sort(stable=True).indices
+    return torch.cat([torch.arange(n_id) * n_ood, torch.arange(n_ood) * n_id]).sort(stable=True).indices
 
 
 def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:

@@ -48,22 +48,20 @@ def parametrize_with_checks(
     excuses = {name: dict(reasons) for name, reasons in (expected_failures or {}).items()}
     named = _named(factories)
     for name, reasons in excuses.items():
-        if name not in named:
-            raise UnknownNameError.of("detector", name, named)
+        UnknownNameError.check("detector", name, named)
         for check_name in reasons:
-            if check_name not in checks():
-                raise UnknownNameError.of("check", check_name, checks())
+            UnknownNameError.check("check", check_name, checks())
     everyone = tuple(factories)
     facts = problem().facts
     parameters = []
     for name, (factory, detector) in named.items():
+        wanted, own = checks(), excuses.get(name, {})
         if malformed(detector):  # no other check can run, and this one cannot be exempted
-            bound = _bind(checks()["check_declarations"], problem, everyone, examples)
-            parameters.append(pytest.param(factory, bound, id=f"{name}-check_declarations"))
-            continue
-        refuse_if_not_applicable(detector, problem, facts)
-        for check_name, check in checks().items():
-            excuse = excuses.get(name, {}).get(check_name, "")
+            wanted, own = {"check_declarations": wanted["check_declarations"]}, {}
+        else:
+            refuse_if_not_applicable(detector, problem, facts)
+        for check_name, check in wanted.items():
+            excuse = own.get(check_name, "")
             reason = clause_of(check).applies(detector)
             if reason and excuse:
                 raise InvalidArgumentError(

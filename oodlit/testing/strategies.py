@@ -28,8 +28,7 @@ def extreme_values(*, magnitude: float = 1e6, signed: bool = True) -> Strategy:
         magnitude: Largest absolute value.
         signed: Whether there are negative values.
     """
-    sizes = [0.0, 1e-30, 1e-6, 0.005, 1.0, 20.0, 100.0, magnitude]
-    values = [v for v in sizes if v <= magnitude]
+    values = [v for v in (0.0, 1e-30, 1e-6, 0.005, 1.0, 20.0, 100.0, magnitude) if v <= magnitude]
     if signed:
         values += [-v for v in values if v]
     return st.one_of(
@@ -111,7 +110,8 @@ def outputs(
         width = head.width if head is not None else num_features or 5
         features = draw(matrices(rows=n, columns=width, elements=elements))
         logits = head(features) if head is not None else draw(matrices(rows=n, columns=classes, elements=elements))
-        labels = draw(_labels(n, classes)) if labeled else None
+        numbers = st.lists(st.integers(0, classes - 1), min_size=n, max_size=n)
+        labels = torch.tensor(draw(numbers), dtype=torch.int64) if labeled else None
         return Outputs(logits, features, labels, keys=[f"drawn/{i}" for i in range(n)])
 
     return _composite(build)
@@ -136,9 +136,8 @@ def training_sets(
             absent = draw(st.sets(st.integers(0, num_classes - 1), max_size=num_classes - 1))
             counts = [0 if c in absent else n for c, n in enumerate(counts)]
         labels = draw(st.permutations([c for c, n in enumerate(counts) for _ in range(n)]))
-        drawn = draw(
-            outputs(min_images=len(labels), max_images=len(labels), num_classes=num_classes, num_features=num_features)
-        )
+        n = len(labels)
+        drawn = draw(outputs(min_images=n, max_images=n, num_classes=num_classes, num_features=num_features))
         return Outputs(drawn.logits, drawn.features, torch.tensor(labels), keys=drawn.keys)
 
     return _composite(build)
@@ -154,8 +153,7 @@ def cuts(size: int) -> Strategy:
     def build(draw: Any) -> tuple[Sequence[int], list[int]]:
         order = draw(st.permutations(range(size)))
         ends = sorted(draw(st.sets(st.integers(1, size - 1), max_size=6))) if size > 1 else []
-        edges = [0, *ends, size]
-        return order, [b - a for a, b in pairwise(edges)]
+        return order, [b - a for a, b in pairwise([0, *ends, size])]
 
     return _composite(build)
 
@@ -175,11 +173,6 @@ def _composite(build: Callable[[Any], object]) -> Strategy:
             random.setstate(state)
 
     return st.composite(drawn)()
-
-
-def _labels(n: int, classes: int) -> Strategy:
-    numbers = st.lists(st.integers(0, classes - 1), min_size=n, max_size=n)
-    return numbers.map(lambda v: torch.tensor(v, dtype=torch.int64))
 
 
 def rotations(size: int) -> Strategy:

@@ -22,8 +22,7 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     """Check class attributes and settings."""
     detector = factory()
     assert isinstance(detector, Detector), f"expected the factory to return a Detector, got {type(detector).__name__}"
-    wrong = malformed(detector)
-    if wrong:
+    if wrong := malformed(detector):
         raise MalformedError(wrong)
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {unknown}; known: {', '.join(sorted(INVARIANCES))}"

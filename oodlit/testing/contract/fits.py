@@ -18,8 +18,7 @@ from oodlit.testing.shorten import shorten
 
 
 def _needs_a_fit(detector: Detector) -> str:
-    needs_fit = detector.required_statistics or "head" in detector.required_needs
-    return "" if needs_fit else "has no fit"
+    return "" if detector.required_statistics or "head" in detector.required_needs else "has no fit"
 
 
 @clause(
@@ -37,8 +36,7 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
     @examples(order_and_sizes=cuts(len(data.train)))
     def _(order_and_sizes: Any) -> None:
         order, sizes = order_and_sizes
-        detector = fit_on(factory(), cut(data.train, sizes, order), data.head)
-        found = detector.score(data.tests)
+        found = fit_on(factory(), cut(data.train, sizes, order), data.head).score(data.tests)
         assert_same_scores(found, expected, what=f"fitted on batches of {shorten(sizes)} images in another order")
 
 
@@ -63,15 +61,14 @@ def check_merged_halves(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]]) -> Tensor:
-    detector = factory()
-    accumulated = []
+    detector, accumulated = factory(), []
     for batches in parts:
         statistics = make_statistics([detector])
         for batch in batches:
             statistics.update(batch)
         accumulated.append(statistics)
-    total = accumulated[0]
-    for part in accumulated[1:]:
+    total, *others = accumulated
+    for part in others:
         for kind, statistic in total.items():
             seen = part[kind].num_samples
             statistic.merge(part[kind])
@@ -170,9 +167,8 @@ def _scores_of_classes(
         rank = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
         wanted &= rank <= per_class
     train = select(data.train, wanted)
-    detector = factory()
     try:
-        fit_on(detector, [train], data.head)
+        detector = fit_on(factory(), [train], data.head)
     except OodlitError:
         return None
     scores = detector.score(data.tests)

@@ -51,9 +51,8 @@ def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -
     detector = fitted(factory, data)
     tests = data.tests
     expected = detector.score(tests)
-    drawn = matrices(rows=len(tests), columns=1, elements=st.integers(-20, 20).map(float))
 
-    @examples(shifts=drawn)
+    @examples(shifts=matrices(rows=len(tests), columns=1, elements=st.integers(-20, 20).map(float)))
     def _(shifts: Tensor) -> None:
         found = detector.score(replace(tests, logits=tests.require("logits") + shifts))
         target = expected + shifts[:, 0] if follows else expected
@@ -76,8 +75,7 @@ def _compare_mapped(
     @examples(drawn=strategy)
     def _(drawn: Any) -> None:
         changed = change(problem(), drawn)
-        found = fitted(factory, changed).score(changed.tests)
-        compare(found, expected, what=f"{what} {shorten(drawn)}", rtol=1e-4)
+        compare(fitted(factory, changed).score(changed.tests), expected, what=f"{what} {shorten(drawn)}", rtol=1e-4)
 
 
 @_invariance("feature_scale")
@@ -96,13 +94,13 @@ def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
     """Rotate the features, stretch each axis by 0.5 to 2, and shift them."""
     from oodlit.testing.strategies import rotations, st  # noqa: PLC0415  # hypothesis on use
 
+    width = problem().head.width
+    factors = torch.linspace(0.5, 2, width, dtype=torch.float64)
+    shift = torch.linspace(-1, 1, width, dtype=torch.float64)
+
     def stretch(data: Problem, pair: tuple[Tensor, Tensor]) -> Problem:
-        width = data.head.width
-        factors = torch.linspace(0.5, 2, width, dtype=torch.float64)
-        shift = torch.linspace(-1, 1, width, dtype=torch.float64)
         return _map_features(data, pair[0] * factors @ pair[1], shift)
 
-    width = problem().head.width
     _compare_mapped(factory, problem, stretch, st.tuples(rotations(width), rotations(width)), "affine map of features")
 
 
@@ -188,5 +186,4 @@ def rename_classes(data: Problem, order: Tensor) -> Problem:
         new = torch.where(labels < 0, labels, position[labels.clamp(min=0)])
         return replace(outputs, logits=outputs.require("logits")[:, order], labels=new)
 
-    head = Head(data.head.weight[order], data.head.offset[order])
-    return data.mapped(renamed, head)
+    return data.mapped(renamed, Head(data.head.weight[order], data.head.offset[order]))

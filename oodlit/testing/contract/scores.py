@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause, examples
@@ -55,8 +54,7 @@ def _on(data: Problem, device: str) -> Problem:
 def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     """Score separated data: in-distribution images must rank higher than others."""
     data = problem()
-    scores, is_id = fitted(factory, data).score(data.tests).double(), data.tests_are_id
-    auroc = auroc_of(scores, is_id)
+    auroc = auroc_of(fitted(factory, data).score(data.tests).double(), data.tests_are_id)
     hint = "; is the sign reversed?" if auroc < 0.5 else ""
     assert auroc >= MIN_AUROC, f"expected an AUROC of at least {MIN_AUROC} on separated data, got {auroc:.3f}{hint}"
 
@@ -96,8 +94,7 @@ def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
         assert scores.isfinite().all(), f"{what}: scores {scores.tolist()}"
 
     for name, change in _EXTREME_IMAGES.items():
-        images = change(base.require("images"))
-        look(data.model.outputs(images, keys=base.keys), f"images {name}")
+        look(data.model.outputs(change(base.require("images")), keys=base.keys), f"images {name}")
     for name, row in _EXTREME_ROWS.items():
         z, x = (row(width).repeat(3, 1) for width in (data.head.num_classes, data.head.width))
         look(replace(base, logits=z), f"logits {name}")
@@ -107,8 +104,7 @@ def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
     @examples(z=logits, x=features)
     def _(z: Tensor, x: Tensor) -> None:
         look(replace(base, logits=z, features=x), "logits z, features x")
-        consistent = data.head(x)
-        look(replace(base, logits=consistent, features=x), "features x, with the head's logits")
+        look(replace(base, logits=data.head(x), features=x), "features x, with the head's logits")
 
 
 _EXTREME_ROWS: dict[str, Any] = {
@@ -135,9 +131,8 @@ def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
     data = problem()
     detector = fitted(factory, data)
     for name in sorted(detector.required_needs & {"logits", "features", "images", "hidden"}):
-        outputs = _with_nan(data.tests, name)
         try:
-            scores = detector.score(outputs)
+            scores = detector.score(_with_nan(data.tests, name))
         except OodlitError as error:
             if "nan" not in str(error).lower():
                 raise AssertionError(f"NaN in {name}: the error does not mention NaN: {error}") from error
@@ -180,10 +175,8 @@ def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
     detector = fitted(factory, data)
     for dtype in (torch.float16, torch.bfloat16):
         half = _cast(data.tests, dtype)
-        full = _cast(_cast(data.tests, dtype), torch.float32)
-        expected = detector.score(full)
-        scores = detector.score(half)
-        assert_same_scores(scores, expected, what=f"{dtype} outputs")
+        expected = detector.score(_cast(half, torch.float32))
+        assert_same_scores(detector.score(half), expected, what=f"{dtype} outputs")
         with torch.autocast("cpu", dtype=dtype):
             assert_same_scores(detector.score(_cast(half, torch.float32)), expected, what=f"under autocast to {dtype}")
 
@@ -200,22 +193,10 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
     """Compare fit and score inside and outside of inference mode."""
     data = problem()
-    expected = _fit_and_score(factory, data)[1]
+    expected = fitted(factory, data).score(data.tests)
     with torch.inference_mode():
-        detector, inside = _fit_and_score(factory, _passed_again(data))
+        again = data.mapped(lambda o: data.model.outputs(o.require("images").clone(), labels=o.labels, keys=o.keys))
+        detector = fitted(factory, again)
+        inside = detector.score(again.tests)
     assert_same_scores(inside, expected, what="fitted and scored inside inference mode")
     assert_same_scores(detector.score(data.tests), expected, what="fitted inside inference mode, scored outside")
-
-
-def _passed_again(data: Problem) -> Problem:
-    """Compute the outputs again with the network, in the current mode."""
-
-    def again(outputs: Outputs) -> Outputs:
-        return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)
-
-    return data.mapped(again)
-
-
-def _fit_and_score(factory: Factory, data: Problem) -> tuple[Detector, Tensor]:
-    detector = fitted(factory, data)
-    return detector, detector.score(data.tests)

@@ -120,8 +120,7 @@ def _with_gaps(outputs: Outputs) -> Outputs:
 
 
 def _with(outputs: Outputs, lay: Callable[[Tensor], Tensor]) -> Outputs:
-    fixed = ("labels", "groups")
-    return change_tensors(outputs, lambda field, tensor: tensor if field in fixed else lay(tensor))
+    return change_tensors(outputs, lambda field, tensor: tensor if field in ("labels", "groups") else lay(tensor))
 
 
 def _arranged(data: Problem, arrange: Callable[[Tensor], Tensor]) -> Problem:

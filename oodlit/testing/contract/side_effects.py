@@ -29,8 +29,7 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
     for dtype in (torch.float32, torch.float64):
         given = {"fit": data.train.to(dtype=dtype), "score": data.id.to(dtype=dtype)}
         before = {step: _snapshot(outputs) for step, outputs in given.items()}
-        detector = fit_on(factory(), [given["fit"]], data.head)
-        detector.score(given["score"])
+        fit_on(factory(), [given["fit"]], data.head).score(given["score"])
         for step, snapshot in before.items():
             for name, (values, version) in snapshot.items():
                 tensor = _tensors(given[step])[name]
@@ -139,10 +138,8 @@ def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
 
 def _with_nonsense(outputs: Outputs, names: frozenset[str]) -> Outputs:
     """The outputs with other values of the same shape in undeclared fields."""
-    changed: dict[str, Any] = {}
-    for name in ("logits", "features", "images"):
-        if name not in names:
-            changed[name] = outputs.require(name).flip(0) * 3 - 7
+    undeclared = {"logits", "features", "images"} - names
+    changed: dict[str, Any] = {name: outputs.require(name).flip(0) * 3 - 7 for name in undeclared}
     if "labels" not in names:
         changed["labels"] = (outputs.require("labels") + 1).clamp(min=0)
     if "hidden" not in names:
