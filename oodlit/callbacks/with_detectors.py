@@ -80,7 +80,7 @@ class WithDetectors(RunCallback):
             check_replaceable(folder, keep=self._earlier.folder)
             self.lock_folder(trainer)
             place = {"process": trainer.global_rank, "processes": trainer.world_size}
-            output = OutputFolder(folder, **place, saved_fit=self._earlier.folder)
+            output = OutputFolder(folder, **place, saved_fit=self._earlier.folder, fit=self._earlier.digest({}))
         self.results = None
         probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
         choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)

@@ -17,7 +17,8 @@ from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write
 from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, read_json
 from oodlit.detectors import Detector, FitOrigin, load, save
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.detectors.contract.saving import fit_digest
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
 from oodlit.results import Results
@@ -50,7 +51,7 @@ def load_run(
         )
     name = _chosen(detector, results.detectors, folder)
     places = [Path(results.run.fitted_from or folder / "fitted"), folder / UNFINISHED / "fitted"]
-    fitted, origin = load(next((place for place in places if place.is_dir()), places[0]))
+    fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit)
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
     backbone = GateBackbone(
@@ -74,6 +75,17 @@ def load_run(
         fitted[name],
         GateRecord(name, threshold, classes, backbone, results.run.trainer.precision, results.run.data.decoder),
     )
+
+
+def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin]:
+    """Load a fit, and reject another one than the threshold belongs to; records of older versions have no digest."""
+    fitted, origin = load(folder)
+    if digest and fit_digest(folder) != digest:
+        raise FingerprintError(
+            f"{folder}: this fit is not the one that the threshold belongs to; it was replaced after the run. Restore"
+            " it, or evaluate again (fitted=... reuses the fit that is now in the folder)"
+        )
+    return fitted, origin
 
 
 def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folder: Path) -> None:
@@ -121,7 +133,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another, load the folder of"
             " the run"
         )
-    fitted, _ = load(folder / FITTED)
+    fitted, _ = _load_fit(folder / FITTED, record.fit)
     return folder / WEIGHTS, fitted[_chosen(detector, (record.detector,), folder)], record
 
 
@@ -154,6 +166,7 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
         write_bytes(made / WEIGHTS, to_bytes(copies))
         save({record.detector: detector}, made / FITTED, origin)
+        entries["fit"] = fit_digest(made / FITTED)
         write_text(made / GATE, json.dumps(entries, indent=1))
         fsync(made)
         move(made, folder)  # also replaces an empty folder

@@ -74,6 +74,7 @@ class GateRecord(msgspec.Struct, frozen=True):
         backbone: The network.
         precision: Lightning's name of the precision of the run.
         decoder: The decoder of the run, if it was not `decode_image`.
+        fit: Digest of the saved fit; empty in older files.
         format: Version of the file format.
         oodlit: Version of oodlit that wrote the file.
     """
@@ -84,6 +85,7 @@ class GateRecord(msgspec.Struct, frozen=True):
     backbone: GateBackbone
     precision: str
     decoder: str = ""
+    fit: str = ""
     format: int = FORMAT
     oodlit: str = __version__
 

@@ -70,6 +70,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         cache: The feature cache that the run read: its folder, and how it was recorded.
         warnings: Warnings shown during the run; None if they were not collected.
         fitted_from: Folder of the fitted detectors that the run used; empty if it fitted them itself.
+        fit: Digest of the saved fit that the scores come from; empty for results in memory and older ones.
         title: Title of the page.
         caveat: What to keep in mind about the numbers, shown above them.
         processes: Number of processes of a run that is not complete; 0 in the record of complete results.
@@ -106,6 +107,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cache: dict[str, Any] = {}
     warnings: list[str] | None = None
     fitted_from: str = ""
+    fit: str = ""
     title: str = ""
     caveat: str = ""
     processes: int = 0

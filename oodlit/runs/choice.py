@@ -38,6 +38,7 @@ class Choice:
         kept: Names of detectors whose earlier fit is used.
         findings: What the class lists of data and network say.
         earlier: What the kept fits belong to; None where it is unknown.
+        fit: Digest of the kept fits; empty if there are none.
     """
 
     transform: Transform | None
@@ -49,6 +50,7 @@ class Choice:
     kept: frozenset[str]
     findings: tuple[Finding, ...] = ()
     earlier: FitOrigin | None = None
+    fit: str = ""
 
     @property
     def to_fit(self) -> list[Detector]:
@@ -125,7 +127,8 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
     kept = earlier.kept(applicable, has_train=facts.num_train > 0)
     here = FitOrigin(probe.fingerprint(), facts.width, facts.num_classes)
-    earlier.check({name: applicable[name] for name in kept}, here)
+    fits = {name: applicable[name] for name in sorted(kept)}
+    earlier.check(fits, here)
     return Choice(
         probe.transform,
         here.fingerprint,
@@ -136,6 +139,7 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
         kept,
         probe.findings,
         earlier.origin,
+        earlier.digest(fits),
     )
 
 

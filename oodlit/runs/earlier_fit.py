@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from oodlit.detectors import Detector, FitOrigin
+from oodlit.detectors.contract.saving import fit_digest
 
 
 class EarlierFit:
@@ -16,6 +17,7 @@ class EarlierFit:
 
     def __init__(self, folder: Path | None = None, origin: FitOrigin | None = None) -> None:
         self.folder, self.origin = folder, origin
+        self._digest = "" if folder is None else fit_digest(folder)  # at loading: the folder may be replaced later
 
     def kept(self, detectors: Mapping[str, Detector], *, has_train: bool) -> frozenset[str]:
         """Names of the detectors that are not fitted in this run.
@@ -27,6 +29,10 @@ class EarlierFit:
             for name, detector in detectors.items()
             if self.folder is not None or (detector.required_statistics and detector.is_fitted and not has_train)
         )
+
+    def digest(self, kept: Mapping[str, Detector]) -> str:
+        """Identify the kept fits; empty if there are none."""
+        return self._digest or (fit_digest(kept) if kept else "")
 
     def check(self, kept: Mapping[str, Detector], here: FitOrigin) -> None:
         """Refuse a backbone that the kept fits do not belong to.

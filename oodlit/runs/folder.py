@@ -17,6 +17,7 @@ from msgspec import structs
 from oodlit.base.atomic import lock, move, remove, temporary_folder
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
+from oodlit.detectors.contract.saving import fit_digest
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import DatasetInfo
 from oodlit.results.files import unfinished
@@ -35,17 +36,20 @@ class OutputFolder:
         process: Number of this process, from 0.
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
+        fit: Digest of that fit.
 
     Attributes:
+        fit: Digest of the fit that the run uses; empty until there is one.
         progress: How far the run has come; set once it is known what run it is.
 
     """
 
-    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None) -> None:
+    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None, fit: str = "") -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
+        self.fit = "" if self.saved_fit is None else fit
         self._process, self._processes = process, processes
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
@@ -75,19 +79,21 @@ class OutputFolder:
         """Keep record and fit, as soon as there is a fit; all processes call it."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         if self._process == 0:
-            run = structs.replace(record, datasets=list(datasets), detectors=list(detectors), processes=self._processes)
+            more = {"datasets": list(datasets), "detectors": list(detectors), "processes": self._processes}
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
                 if self.saved_fit is None:
                     save(detectors, folder / FITTED, origin)
-                unfinished.begin(folder, run)
+                    self.fit = fit_digest(folder / FITTED)
+                unfinished.begin(folder, structs.replace(record, **more, fit=self.fit))
                 remove(self._unfinished)
                 move(folder, self._unfinished)
-        gather_objects(group, None)  # nobody writes scores before the folder is the new one
+        self.fit = gather_objects(group, self.fit)[0]  # nobody writes scores before the folder is the new one
 
     def resume(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
         """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)
+        self.fit = fit_digest(self._unfinished / FITTED)
 
     def keep_scores(
         self,

@@ -200,6 +200,7 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         },
         "kept": sorted(choice.kept),
         "earlier": None if choice.earlier is None else list(choice.earlier.__dict__.values()),
+        "fit": choice.fit,
         "streams": {stream.name: identity(stream) for stream in streams},
         "on_error": datamodule.on_error,
         "precision": str(trainer.precision),

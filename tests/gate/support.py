@@ -53,7 +53,11 @@ def stream(root: Path, name: str) -> Stream:
 
 def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], folder: Path, **trainer: Any) -> None:
     """Evaluate into a folder."""
-    detection = OODDetection(detectors, output_dir=folder, num_thumbnails=0)
+    predict(module, data, OODDetection(detectors, output_dir=folder, num_thumbnails=0), **trainer)
+
+
+def predict(module: OODModule, data: OODDataModule, detection: OODDetection, **trainer: Any) -> None:
+    """Run a callback quietly."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     runner = pl.Trainer(accelerator="cpu", callbacks=[detection], **quiet, **trainer)
     with warnings.catch_warnings():

@@ -26,6 +26,7 @@ from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError
 
 FORMAT = 3
 """Version of the file format; increased when older files can no longer be read."""
+DESCRIPTION = "detectors.json"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,21 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
     # The description is also stored in the tensor file, so that mismatched files are detected on loading.
     text = json.dumps(description, indent=1, sort_keys=True)
     write_bytes(folder / "detectors.safetensors", to_bytes(tensors, metadata={"description": text}))
-    write_bytes(folder / "detectors.json", text.encode())
+    write_bytes(folder / DESCRIPTION, text.encode())
+
+
+def fit_digest(fit: Path | Mapping[str, Detector]) -> str:
+    """Identify a fit: a folder that `save` wrote, or fitted detectors in memory.
+
+    Args:
+        fit: The folder, whose description has the checksum of the tensors, or detectors by name.
+
+    Returns:
+        A hexadecimal text; folders and memory have different ones.
+    """
+    if isinstance(fit, Path):
+        return hashlib.blake2b((fit / DESCRIPTION).read_bytes(), digest_size=16).hexdigest()
+    return _checksum({f"{n}.{key}": value.detach().cpu() for n, d in fit.items() for key, value in d.named_buffers()})
 
 
 def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
@@ -137,7 +152,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         InvalidArgumentError: A file is missing, damaged, in another format, or the two files do not match.
     """
     folder = Path(directory)
-    text_file, tensor_file = folder / "detectors.json", folder / "detectors.safetensors"
+    text_file, tensor_file = folder / DESCRIPTION, folder / "detectors.safetensors"
     for file in (text_file, tensor_file):
         if not file.is_file():
             raise InvalidArgumentError(f"{folder} contains no saved detectors: {file.name} is missing")
