@@ -44,7 +44,9 @@ class OutputFolder:
 
     """
 
-    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None, fit: str = "") -> None:
+    def __init__(
+        self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None, fit: str = ""
+    ) -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents

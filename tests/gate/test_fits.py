@@ -35,7 +35,7 @@ def replace_fit(folder: Path) -> None:
 def moved(detector: Detector) -> Detector:
     for value in detector.buffers():
         if value.is_floating_point():
-            value += 1
+            value.add_(1)
     return detector
 
 

@@ -17,5 +17,6 @@ def test_the_code_runs():
 
 def test_the_tolerances_are_those_of_the_code():
     text = PAGE.read_text(encoding="utf-8")
-    for number in (*oodlit.base.fingerprint.TOLERANCES.values(), oodlit.base.fingerprint.HALF_TOLERANCE):
+    known = oodlit.base.fingerprint
+    for number in (*known.TOLERANCES.values(), known.HALF_TOLERANCE, known.HALF_SIZE_TOLERANCE):
         assert str(number) in text

@@ -14,7 +14,7 @@ from torch import nn
 from torchvision.transforms import v2
 
 from oodlit import OODModule
-from oodlit.base.fingerprint import NUM_PROJECTIONS, _signs, difference
+from oodlit.base.fingerprint import NUM_PROJECTIONS, _signs, difference, sketch
 from oodlit.detectors import KNN, MSP, FitOrigin, Mahalanobis, fit, load, save
 from oodlit.errors import FingerprintError
 from oodlit.outputs import Outputs
@@ -130,6 +130,22 @@ def test_without_pictures_the_network_is_tried_with_images_of_the_run():
     for module in modules:
         module.probe(IMAGES)
     assert difference(*(m.fingerprint for m in modules)) == "the result of the network on fixed pictures"
+
+
+@given(
+    st.sampled_from([(torch.float32, 1.01), (torch.float16, 1.12), (torch.bfloat16, 1.12)]),
+    st.floats(1, 3),
+    st.floats(-6, 6),
+)
+def test_multiplied_outputs_differ_at_every_size(kind, more, log_size):
+    """Also where the outputs are large: the tolerance of the logarithm does not grow with it."""
+    dtype, factor = kind
+    outputs = arithmetic(4, 50) * np.exp(log_size)
+    one, rounded, other = (
+        "network=" + sketch(values.to(dtype)) for values in (outputs, outputs.bfloat16(), outputs * factor * more)
+    )
+    assert difference(one, other) == "the result of the network on fixed pictures"
+    assert difference(one, rounded) == "" or dtype == torch.float32
 
 
 def test_random_transforms_are_warned_about_and_have_no_sketch():

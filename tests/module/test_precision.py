@@ -60,3 +60,22 @@ def test_the_head_is_verified_in_half_precision():
         made = module(IMAGES.bfloat16())
     assert (made.logits.dtype, made.features.dtype) == (torch.float32, torch.float32)
     assert module.head_problem == ""
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_scaled_network_in_half_precision_is_another_network(dtype):
+    class Scaled(nn.Module):
+        def __init__(self, scale: float) -> None:
+            super().__init__()
+            self.network, self.scale = plain(), scale
+
+        def forward(self, images):
+            return self.network[3](self.network[:3](images) * self.scale)
+
+    prints = []
+    for scale in (20.0, 20.0, 26.0):
+        module = OODModule(Scaled(scale).to(dtype))
+        module.probe(IMAGES, precision=HalfPrecision("bf16-true" if dtype == torch.bfloat16 else "16-true"))
+        prints.append(module.fingerprint)
+    assert difference(*prints[:2]) == ""
+    assert difference(*prints[1:]) == "the result of the network on fixed pictures"
