@@ -63,9 +63,19 @@ def load_network(
     except Exception as error:  # the hub, the file format and the shapes each raise their own types
         way_out = f"; {_OTHER_WEIGHTS}" if named else ""
         raise InvalidArgumentError(
-            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
+            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({_reason(error)}){way_out}"
         ) from error
     return backbone.eval() if named else usable(backbone)
+
+
+def _reason(error: Exception) -> str:
+    """Why weights cannot be loaded; torch and timm advise an unsafe option that oodlit does not have."""
+    if "weights_only" in str(error):
+        return (
+            "expected tensors only, but reading this file requires other Python objects, which could run code; save"
+            " the weights alone with torch.save(network.state_dict(), file), or as .safetensors"
+        )
+    return f"{type(error).__name__}: {error}"
 
 
 def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = _log.info) -> None:

@@ -17,6 +17,9 @@ FORMATS: tuple[str, ...] = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", 
 MAX_PIXELS = 89_478_485
 """Default limit of width * height: a quarter of a gigabyte as RGB."""
 
+MAX_SCANS = 100
+"""Most scans of a JPEG: each takes as long as a whole image. Progressive files have about ten."""
+
 Decode = Callable[[bytes], Image.Image]
 """A decoder from the bytes of an image file to an image, such as `decode_image`."""
 
@@ -159,6 +162,8 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         ) from error
     except Exception as error:
         raise DataError(f"undecodable image: {_reason(error)}") from error
+    if image.format in ("JPEG", "MPO") and (scans := data.count(b"\xff\xda")) > MAX_SCANS:
+        raise DataError(f"image has {scans} scans, more than {MAX_SCANS}; save it again as a baseline JPEG")
     tags = getattr(image, "tag_v2", {})  # a tile of a TIFF can be larger than the image
     tile = [side for side in map(tags.get, _TILE_SIZE) if isinstance(side, int)]
     for width, height in [image.size, *([tile] if len(tile) == len(_TILE_SIZE) else [])]:

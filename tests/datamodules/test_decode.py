@@ -240,3 +240,21 @@ class TestLimitsOfLibraries:
             unit_test_stream(large, count=1)
         allowed = unit_test_stream(large, count=1, decode=partial(decode_image, max_pixels=10**9))
         assert len(allowed) == 17
+
+
+def test_jpegs_with_hundreds_of_scans_are_refused() -> None:
+    file = io.BytesIO()
+    gradient().save(file, "JPEG", progressive=True)
+    data = file.getvalue()
+    assert 5 < data.count(b"\xff\xda") < 20
+    assert decode_image(data).size == (23, 17)
+    last = data[data.rindex(b"\xff\xda") : -2]
+    for more, is_read in ((50, True), (300, False)):
+        slow = data[:-2] + last * more + data[-2:]
+        if is_read:
+            assert image_size(slow) == (23, 17, "JPEG")
+            continue
+        with pytest.raises(DataError, match=r"image has 31\d scans, more than 100; save it again as a baseline JPEG"):
+            image_size(slow)
+        with pytest.raises(DataError, match="scans"):
+            decode_image(slow)

@@ -1,11 +1,13 @@
 """What SECURITY.md says of files from somebody else is so."""
 
 import ast
+import io
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -15,6 +17,7 @@ import oodlit
 from oodlit.backbones.recipe import made_from
 from oodlit.cli.main import main
 from oodlit.datamodules.decode import FORMATS, MAX_PIXELS
+from oodlit.datamodules.shards import open_files
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.remote import PROTOCOLS
 from oodlit.detectors import MSP, FitOrigin, load, save
@@ -119,12 +122,35 @@ def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(
 
 
 def test_limits_are_those_of_the_code() -> None:
-    assert f"above {MAX_MEMBER_BYTES // 2**20} MiB" in TEXT
-    assert f"above {MAX_PIXELS // 10**6} million pixels" in TEXT
+    assert f"larger than {MAX_MEMBER_BYTES // 2**20} MiB" in TEXT
+    assert f"more than {MAX_PIXELS // 10**6} million pixels" in TEXT
     assert len(FORMATS) == 8
     assert "in eight formats" in TEXT
     assert not {"EPS", "PDF"} & set(FORMATS)
     assert {protocol.removesuffix("s") for protocol in PROTOCOLS} == {"http", "s3", "g", "gc", "hf", "az", "abf"}
+
+
+def test_the_tests_that_it_names_exist() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)`", TEXT)
+    assert len(set(named)) >= 9
+    assert all((ROOT / file).is_file() for file in named)
+
+
+def test_links_in_folders_of_images_are_followed(folder: Path) -> None:
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "a.txt").write_bytes(b"text")
+    (folder / "images").mkdir()
+    (folder / "images" / "linked").symlink_to(folder / "elsewhere")
+    (file,) = open_files(folder / "images")
+    assert (file.path, file.read()) == ("linked/a.txt", b"text")
+    assert "may contain links; the files that they name are read and copied" in TEXT
+
+
+def test_names_stand_in_tables_as_they_are() -> None:
+    name = '=HYPERLINK("https://example.org")'
+    table = pd.DataFrame({"ood_class": [name]}).to_csv(index=False)
+    assert pd.read_csv(io.StringIO(table))["ood_class"].tolist() == [name]
+    assert "import such columns as text" in TEXT
 
 
 def test_other_statements_have_their_tests() -> None:

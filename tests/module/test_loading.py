@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -126,3 +127,10 @@ def test_timm_name_with_a_prefixed_checkpoint(tmp_path):
     loaded = load_network("resnet10t", tmp_path / "a.ckpt")
     assert all(torch.equal(v, network.state_dict()[k]) for k, v in loaded.state_dict().items())
     assert isinstance(loaded, nn.Module)
+
+
+def test_a_checkpoint_with_other_objects_names_a_way_that_exists(tmp_path):
+    torch.save({"state_dict": TinyConvNet(6).state_dict(), "rate": Fraction(1, 3)}, tmp_path / "a.ckpt")
+    with pytest.raises(InvalidArgumentError, match=r"save the weights alone with torch\.save") as caught:
+        OODModule(TinyConvNet(6), weights=tmp_path / "a.ckpt")
+    assert "weights_only" not in str(caught.value)
