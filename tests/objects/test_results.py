@@ -114,6 +114,20 @@ def test_the_table_is_what_the_functions_give(inside: Plain, split: Plain, t_sta
     assert found.value("no_boxes", dataset="near") == pytest.approx(empty / split.n_images)
 
 
+def test_published_rules_leave_out_images_without_objects_on_both_sides() -> None:
+    place = (0, 0, 20, 20)
+    inside = Plain([Box(0, place, 0.9, 1.0), Box(1, place, 0.95, 1.0)], [(0, place, 0)], 2)
+    split = Plain([Box(0, place, 0.92, 1.0), Box(1, place, 0.93, 1.0), Box(1, place, 0.5, -1.0)], [(0, place, 0)], 2)
+    exact = made(inside, split, tau=0.0)
+    published = exact.recompute(rules="published", tau=0.0)
+    for results, wi, auroc_rows in ((exact, 1 / 4, (2, 3)), (published, 1 / 2, (2, 3))):
+        assert results.value("wi", dataset="near", detector="g") == wi  # one of four boxes, or of two, is on an unknown
+        row = results.row("auroc", dataset="near", detector="g")
+        assert (row["n_id"], row["n_ood"]) == auroc_rows  # all boxes, by both rules
+    assert exact.value("nose_boxes", dataset="near", detector="g") == 1
+    assert published.value("nose_boxes", dataset="near", detector="g") == 1
+
+
 @settings(max_examples=6)
 @given(scenes(), scenes(), st.sampled_from(["exact", "published"]))
 def test_order_does_not_matter(inside: Plain, split: Plain, rules: str) -> None:

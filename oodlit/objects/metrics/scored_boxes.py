@@ -87,7 +87,7 @@ class ScoredBoxes:
 
     @cached_property
     def counted(self) -> Bool[np.ndarray, " boxes"]:
-        """Which boxes count for open-set metrics: the published rules ignore images without objects."""
+        """Which boxes count for metrics of objects: the published rules ignore images without objects."""
         if not self.settings.is_published:
             return np.ones(len(self), dtype=bool)
         return np.isin(self.image, self.objects.image)

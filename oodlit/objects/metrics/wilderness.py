@@ -113,7 +113,7 @@ def _of_split(boxes: Boxes) -> Value:
         return Value(math.nan, reason="no unknown object is annotated")
     if any((side.boxes["prediction"] < 0).any() for side in sides):
         return Value(math.nan, reason="the predicted classes of the boxes are unknown")
-    called = [side.scores(boxes.detector) >= boxes.tau for side in sides]
+    called = [side.counted & (side.scores(boxes.detector) >= boxes.tau) for side in sides]
     best, classes = boxes.known.best_of_class, boxes.known.objects.classes
     assert classes is not None  # tables of objects have classes
     known = np.where(boxes.known.reaches(best), best.objects, -1)
