@@ -13,6 +13,7 @@ from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.objects.results.box_findings import box_findings
 from oodlit.objects.results.evaluation import evaluate_tables
 from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
@@ -79,9 +80,12 @@ class ObjectResults(AnyResults):
                 notes.append("mean average precision not computed: the predicted classes of the boxes are unknown")
             else:
                 quality = id_quality(known.detections.to("cpu"), known.annotations)
+        given = run if isinstance(run, BoxRunRecord) else BoxRunRecord.of(run or {})
+        datasets = [entry.info for entry in sets]
         record = structs.replace(
-            run if isinstance(run, BoxRunRecord) else BoxRunRecord.of(run or {}),
-            datasets=[entry.info for entry in sets],
+            given,
+            datasets=datasets,
+            findings=[*given.findings, *box_findings(tables, datasets, class_names)],
             detectors=detectors,
             class_names=list(class_names),
             id_quality=quality,

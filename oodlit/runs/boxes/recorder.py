@@ -239,8 +239,8 @@ class BoxRecorder(ScoredRun):
         return ObjectSet(info, found, self.datamodule.annotations[stream.name], scores)
 
     def findings(self) -> Iterable[Finding]:
-        """What makes the numbers doubtful."""
-        return self.choice.findings
+        """What makes the numbers doubtful; detectors that failed were reported when they did."""
+        return (found for found in self.results.run.findings if found.kind != "failed")
 
     def is_of(self, folder: Path, key: str) -> bool:
         """Whether the results in a folder have the scores and the settings of this run."""

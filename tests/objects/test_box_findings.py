@@ -1,0 +1,84 @@
+"""Findings about boxes that are stored otherwise than expected: nobody should have to guess why all values are 0."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oodlit.objects import BoxFiles, ObjectResults, evaluate_files
+
+NAMES = ["cat", "dog", "bird", "cow"]
+SIDE = 100
+
+
+def coordinates(seed: int, count: int = 40) -> np.ndarray:
+    """x, y, width and height of objects all over their image."""
+    random = np.random.default_rng(seed)
+    size = random.uniform(10, 40, (count, 2))
+    return np.hstack([random.uniform(0, 1, (count, 2)) * (SIDE - size), size]).round(1)
+
+
+def evaluated(folder: Path, *, of_id=lambda box, kind: (box, kind), of_near=lambda box: box) -> ObjectResults:
+    """Every object of both sets has a box on it; the functions change how boxes are stored."""
+    files = {}
+    for seed, (name, names) in enumerate({"val": NAMES, "near": ["zebra"]}.items()):
+        content: dict = {"images": [], "categories": [], "annotations": []}
+        content["categories"] = [{"id": n + 1, "name": text} for n, text in enumerate(names)]
+        boxes = []
+        for n, box in enumerate(coordinates(seed).tolist()):
+            kind = n % 4 + 1 if name == "val" else 1
+            content["images"].append({"id": n, "width": SIDE, "height": SIDE})
+            content["annotations"].append({"id": n, "image_id": n, "category_id": kind, "bbox": box})
+            stored, label = of_id(box, kind) if name == "val" else (of_near(box), 1)
+            boxes.append({"image_id": n, "category_id": label, "bbox": stored, "score": 0.9, "g": float(n)})
+            boxes.append({"image_id": n, "category_id": label, "bbox": stored, "score": 0.8, "g": float(n)})
+        (folder / f"{name}.json").write_text(json.dumps(content))
+        (folder / f"{name}_boxes.json").write_text(json.dumps(boxes))
+        files[name] = BoxFiles(folder / f"{name}_boxes.json", folder / f"{name}.json")
+    return evaluate_files(files["val"], {"near": files["near"]}, scores=["g"], t_star=0.1, bootstrap=0, id_name="val")
+
+
+def test_boxes_as_expected_have_no_finding(tmp_path: Path) -> None:
+    assert evaluated(tmp_path).run.findings == []
+
+
+def test_corners_in_place_of_sides(tmp_path: Path) -> None:
+    results = evaluated(tmp_path, of_near=lambda box: [box[0], box[1], box[0] + box[2], box[1] + box[3]])
+    (found,) = results.run.findings
+    assert found.kind == "places"
+    assert found.text.startswith("near: ")
+    assert "of 80 boxes leave their image" in found.text
+    loaded = ObjectResults.load(results.save(tmp_path / "saved"))
+    assert loaded.recompute(t_star=0.5).run.findings == [found]
+
+
+@pytest.mark.parametrize(("factor", "text"), [(1.4, "pixels of a larger image"), (0.5, "pixels of a smaller image")])
+def test_pixels_of_another_size(tmp_path: Path, factor: float, text: str) -> None:
+    results = evaluated(tmp_path, of_id=lambda box, kind: ([factor * v for v in box], kind))
+    kinds = {found.kind: found.text for found in results.run.findings}
+    assert text in kinds["places"]
+    assert kinds["places"].startswith("val: ")
+
+
+def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
+    assert evaluated(tmp_path, of_near=lambda box: [box[0] - 2, box[1] - 2, box[2] + 4, box[3] + 4]).run.findings == []
+
+
+@pytest.mark.parametrize(
+    ("order", "text"),
+    [
+        ([2, 3, 4, 1], "; for 75% of them, it is the position of the object's class +1. Check"),
+        ([4, 1, 2, 3], "; for 75% of them, it is the position of the object's class -1. Check"),
+        ([4, 3, 2, 1], "have its class. Check that category ids"),  # no shift, but another order
+    ],
+)
+def test_classes_in_another_order(tmp_path: Path, order: list[int], text: str) -> None:
+    (found,) = evaluated(tmp_path, of_id=lambda box, kind: (box, order[kind - 1])).run.findings
+    assert found.kind == "box_classes"
+    assert found.text.startswith("val: only 0 of 80 boxes that hit an object have its class")
+    assert text in found.text
+
+
+def test_a_confused_detector_is_no_finding(tmp_path: Path) -> None:
+    assert evaluated(tmp_path, of_id=lambda box, kind: (box, 1)).run.findings == []  # every fourth is right
