@@ -126,11 +126,8 @@ def _write(results: "ObjectResults", out: Path) -> None:
     results.save(out, add=add_page)  # in one step, so that nothing of an earlier run remains beside the new results
     for table in summary_tables(results):
         console().print(table)
-    for line in [
-        *(found.text for found in results.run.findings),
-        *results.run.notes,
-        *not_applicable_lines(results.run.not_applicable),
-    ]:
+    findings = (found.text for found in results.run.findings)
+    for line in [*findings, *results.run.notes, *not_applicable_lines(results.run.not_applicable)]:
         say(line)
     say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
 

@@ -140,7 +140,9 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         evaluate_files(known, {"near": near}, scores=["my_score"], id_name="near")
     with pytest.raises(InvalidArgumentError, match="split 'near': missing annotations"):
         evaluate_files(known, {"near": BoxFiles(near.predictions)}, scores=["my_score"])
-    with pytest.raises(InvalidArgumentError, match="best F1 requires annotated ID objects; pass t_star"):
+    with pytest.raises(
+        InvalidArgumentError, match="best F1 requires annotated ID objects; pass their annotations, or set t_star"
+    ):
         evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])
     for name in ("val", "near_coco"):
         pq.write_table(_renamed(folder / f"{name}.parquet"), tmp_path / f"{name}.parquet")
@@ -172,7 +174,9 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     known, detectors = files(folder, "val"), [MSP(), KNN(k=3), Mahalanobis()]
     given: dict[str, Any] = {"train": files(folder, "train"), "detectors": detectors, "t_star": 0.3, "bootstrap": 0}
     bare = {"near": changed(folder, tmp_path, "near_coco", features=None)}
-    with pytest.raises(DataError, match=r"near: the boxes have no features, .* those of id, the training boxes have"):
+    with pytest.raises(
+        DataError, match=r"near: the boxes have no features, but .* require them .present in: id, the training boxes"
+    ):
         evaluate_files(known, bare, **given)
     assert evaluate_files(known, bare, **given | {"detectors": [MSP()]}).detectors == ("msp",)
     wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))

@@ -53,13 +53,13 @@ def _of_places(boxes: Float[np.ndarray, "boxes 4"], objects: Float[np.ndarray, "
     leave = int(((boxes < -MARGIN) | (boxes > 1 + MARGIN)).any(axis=1).sum())
     if len(boxes) >= FEW[0] and leave >= OUTSIDE * len(boxes):
         return (
-            f"{leave} of {len(boxes)} boxes leave their image by more than {MARGIN:.0%} of its side; they may be corners"
-            " (xmin, ymin, xmax, ymax) where x, y, width and height are expected, or pixels of a larger image"
+            f"{leave} of {len(boxes)} boxes leave their image by more than {MARGIN:.0%} of its side; they may be"
+            " corners (xmin, ymin, xmax, ymax) where x, y, width and height are expected, or pixels of a larger image"
         )
     if len(boxes) >= FEW[1] and len(objects) and boxes.max() < PART and objects.max() > WHOLE:
         return (
-            f"all {len(boxes)} boxes end within the first {boxes.max():.0%} of their image, but objects do not; they may"
-            " be percentages, or pixels of a smaller image"
+            f"all {len(boxes)} boxes end within the first {boxes.max():.0%} of their image, but objects do not; they"
+            " may be percentages, or pixels of a smaller image"
         )
     return ""
 
