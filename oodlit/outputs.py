@@ -207,6 +207,12 @@ class Outputs:
         return self.max_logits - self.max_probabilities.log()
 
     @_derived
+    def median_logits(self) -> Float[Tensor, " batch"]:
+        """Median of the logits above -inf, the lower of two."""
+        logits = self.require("logits")
+        return logits.where(logits > -float("inf"), torch.full_like(logits, float("nan"))).nanmedian(dim=1).values
+
+    @_derived
     def log_probabilities(self) -> Float[Tensor, "batch classes"]:
         """Log-softmax of the logits."""
         return self.require("logits").log_softmax(dim=1)

@@ -98,7 +98,7 @@ def cad_ref(p: Problem, confidence: str = "energy") -> Array:
 
     g = {"energy": lse, "max_logit": lambda z: z.max(), "msp": lambda z: math.exp(msp(z))}[confidence]
     mean = np.mean([g(z) for z in p.zx])
-    excess = mean - median(p.W @ p.x.mean(axis=0) + p.b)
+    excess = mean - np.mean([median(z) for z in p.zx])
     apart = confidence != "msp" and not (mean > 0 and mean >= 0.1 * excess)
     mean, scores = excess if apart else mean, []
     for x, z in zip(p.q, p.zq, strict=True):

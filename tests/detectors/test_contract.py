@@ -298,7 +298,7 @@ def test_statistics_serve_all_detectors() -> None:
 @pytest.mark.parametrize(
     ("fields", "read", "message"),
     [
-        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, logsumexp, features"),
+        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, median_logits, "),
         ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
         ({"features"}, "max_logits", r"missing max_logits; name them in `sample_fields` .*kept: features"),
     ],

@@ -75,8 +75,7 @@ def q_of(network: Conv, image: Tensor, settings: dict[str, float]) -> float:
     with torch.no_grad():
         x, x_moved = (network.features(i[None])[0].numpy() for i in (image, torch.from_numpy(moved).view_as(image)))
     largest = sorted(range(len(x)), key=lambda j: (-x[j], j))
-    q_first = max(1, math.floor(len(x) * settings["shifted"] / 100))
-    c_first = max(1, math.floor(len(x) * settings["active"] / 100))
+    q_first, c_first = (math.floor(len(x) * settings[name] / 100) for name in ("shifted", "active"))
     Q = sum(abs(x[j] - x_moved[j]) for j in largest[:q_first])
     return float(sum(max(0.0, x_moved[j]) for j in largest[:c_first]) + settings["weight"] * Q)
 
@@ -101,6 +100,19 @@ def ada_scale(network: Conv, train: Tensor, test: Tensor, variant: str, settings
 
 SETTINGS = {"low": 20.0, "high": 80.0, "pixels": 20.0, "step": 0.5, "shifted": 40.0, "active": 70.0, "weight": 3.0}
 KINDS = ["plain", "ties", "zeros", "negative logits", "class never predicted", "no gradient"]
+
+
+@pytest.mark.parametrize("shifted", [2.0, 40.0])
+@pytest.mark.parametrize("active", [2.0, 70.0])
+def test_ada_scale_counts_no_feature_where_a_percentage_is_less_than_one(shifted: float, active: float) -> None:
+    """As the authors, who round down; 2 % of the features of this network are none."""
+    network, train, test = conv("plain"), images(30, 0, "plain"), images(8, 1, "plain") * 1.5
+    settings = SETTINGS | {"shifted": shifted, "active": active}
+    detector = AdaSCALE(**settings)
+    scores = fitted_scores(detector, network, train, test)
+    np.testing.assert_allclose(scores, ada_scale(network, train, test, "a", settings), rtol=1e-9)
+    assert len(detector.notes) == (shifted < 3) + (active < 3)
+    assert all("less than one feature" in note for note in detector.notes)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -343,7 +355,7 @@ def test_ada_scale_as_published_where_nothing_ties(variant: str, low: float, hig
         for i in np.argsort(np.abs(g))[: int(len(g) * 0.05)]:
             moved[i] += 0.5 * np.sign(g[i])
         after, largest = features(moved.view_as(image)), np.argsort(-x)
-        active, shifted = largest[: int(64 * 0.05)], largest[: max(1, int(64 * 0.01))]
+        active, shifted = largest[: int(64 * 0.05)], largest[: int(64 * 0.01)]
         return np.maximum(after[active], 0).sum() + 10 * np.abs(x - after)[shifted].sum(), x
 
     train, test = images(25, 0), images(9, 1) * 1.3

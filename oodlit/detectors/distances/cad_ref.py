@@ -4,8 +4,6 @@ from dataclasses import replace
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.base.checks import check_choice
 from oodlit.detectors.distances.ca_ref import CARef
@@ -27,8 +25,8 @@ class CADRef(PredictedMeanDetector):
     g is a confidence; its mean is over a sample of the training images (all up to 50,000).
 
     g must be positive, but logits depend on a constant in the bias that does not affect the softmax. If the mean of g
-    in training is below 0.1 of its excess over the median logit, the excess replaces g, which is noted. For an image, g
-    counts as at least 1e-3 of the mean.
+    in training is below 0.1 of its mean excess over the median logit of each image, the excess replaces g, which is
+    noted. For an image, g counts as at least 1e-3 of the mean.
 
     Args:
         confidence: g: "energy" (default, LSE(z)), "max_logit" or "msp" (the largest softmax probability).
@@ -48,7 +46,7 @@ class CADRef(PredictedMeanDetector):
 
     needs = frozenset({"logits", "features", "head"})
     statistics = (PredictedMeans, TrainSample)
-    sample_fields = frozenset({"max_logits", "logsumexp"})
+    sample_fields = frozenset({"max_logits", "median_logits", "logsumexp"})
     invariances = frozenset({"class_permutation"})
     host_buffers = frozenset({"above_median"})  # on the CPU, where reading it does not wait for a GPU
     reference = replace(
@@ -67,19 +65,17 @@ class CADRef(PredictedMeanDetector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         self._keep_means(statistics)
-        level, above_median = self._level(statistics, head)
+        level, above_median = self._level(statistics[TrainSample])
         self.keep(signs=head.weight.sign(), level=self.means.new_tensor(level), above_median=torch.tensor(above_median))
 
-    def _level(self, statistics: Statistics, head: Head) -> tuple[float, bool]:
-        """Return the mean of g in training, and whether g counts from the median logit."""
-        sample = statistics[TrainSample]
+    def _level(self, sample: TrainSample) -> tuple[float, bool]:
+        """Return the mean of g in training, and whether g counts from the median logit of the image."""
         largest, energy = (sample.of_logits(name, ordered=False).double() for name in ("max_logits", "logsumexp"))
         if self.confidence == "msp":
             return float((largest - energy).exp().mean()), False
         level = float((energy if self.confidence == "energy" else largest).mean())
-        # Not their mean, which a single nearly masked class would dominate.
-        mean = statistics[PredictedMeans].mean.to(head.weight.device)
-        excess = level - float(_median(head.weight.double() @ mean + head.offset.double()))
+        # Not the mean of the logits, which a single nearly masked class would dominate.
+        excess = level - float(sample.of_logits("median_logits", ordered=False).double().mean())
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
         self.note(
@@ -99,9 +95,4 @@ class CADRef(PredictedMeanDetector):
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()
         if not self.above_median:
             return value
-        return value - _median(outputs.require("logits").double())
-
-
-def _median(logits: Float[Tensor, "... classes"]) -> Float[Tensor, "..."]:
-    """Return the median of the unmasked logits, the lower of two."""
-    return logits.where(logits > -float("inf"), torch.full_like(logits, float("nan"))).nanmedian(dim=-1).values
+        return value - outputs.median_logits.double()

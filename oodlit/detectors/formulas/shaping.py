@@ -135,13 +135,15 @@ def num_kept(width: int, percentile: float) -> int:
 
 
 def largest_mask(values: Features, k: int) -> Bool[Tensor, "batch features"]:
-    """Return True at exactly the k largest entries of each row; among equal entries the first ones.
+    """Return True at exactly the k largest entries of each row, k >= 0; among equal entries the first ones.
 
     Example:
         >>> import torch
         >>> largest_mask(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)
         tensor([[ True,  True, False, False]])
     """
+    if k == 0:
+        return torch.zeros_like(values, dtype=torch.bool)
     # Unsorted: only the smallest value is used.
     threshold = values.topk(k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     mask = values >= threshold

@@ -63,10 +63,14 @@ class Shift:
 
 
 def _largest(values: Float[Tensor, "batch entries"], percent: float) -> Tensor:
-    """Return which entries are the largest `percent` % of each row, rounded down, at least one."""
+    """Return which entries are the largest `percent` % of each row, rounded down."""
+    return largest_mask(values, _count(values.shape[1], percent))
+
+
+def _count(entries: int, percent: float) -> int:
     share = exact_number(percent)
     assert share is not None  # checked by the constructor
-    return largest_mask(values, max(1, int(values.shape[1] * share / 100)))
+    return int(entries * share / 100)
 
 
 @final
@@ -76,8 +80,8 @@ class AdaSCALE(Detector):
     k = D - round(D p / 100), p = low + (1 - F(q)) (high - low). q is large if the features move far under a step of 0.5
     along the gradient of the predicted logit, in the 5 % of the pixel values where it is smallest: q = Co + 10 Q, with
     Q the sum of the changes of the largest 1 % of the features, and Co that of the positive parts of the largest 5 %
-    after the step. F is the fraction of training images whose q is not larger. Variant "l" scales the logits: S = c +
-    LSE(r^2 (z - c)), c the mean bias, as in `LTS`.
+    after the step; both are rounded down, so Q is 0 below 100 features. F is the fraction of training images whose q is
+    not larger. Variant "l" scales the logits: S = c + LSE(r^2 (z - c)), c the mean bias, as in `LTS`.
 
     Requires two extra forward passes and one backward pass, also in training for a sample of 5000 images, chosen by the
     hash of their keys. Equal gradients are ordered by pixel.
@@ -155,6 +159,10 @@ class AdaSCALE(Detector):
         assert head is not None  # checked by `fit`
         self.keep(weight_of_head=head.weight.double().clone(), bias=head.offset.double().clone())
         self.keep(constant=mean_bias(head), sample=statistics[ScalarSample].values(self.scalar))
+        width = head.weight.shape[1]
+        for name, effect in (("shifted", "Q is 0"), ("active", "Co is 0")):
+            if _count(width, percent := getattr(self, name)) == 0:
+                self.note(f"{name}={percent:g} % of {width} features is less than one feature: {effect}")
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

@@ -13,11 +13,11 @@ from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-FIELDS = ("logits", "max_logits", "logsumexp", "features")
+FIELDS = ("logits", "max_logits", "median_logits", "logsumexp", "features")
 """Fields of `Outputs` that `TrainSample` can keep in addition to labels."""
 Scalar: TypeAlias = "Callable[[Outputs], Tensor]"
 """Returns a number per image of a batch, shape (batch,); equal ones have the same hash."""
-OF_LOGITS = frozenset({"max_logits", "logsumexp"})
+OF_LOGITS = frozenset({"max_logits", "median_logits", "logsumexp"})
 """Fields that require no column if the logits are kept."""
 
 
@@ -57,8 +57,8 @@ class TrainSample(SmallestHashes):
         sizes = {"logits": num_classes, "features": width}
         return self._bytes_at_peak(num_train, 4 * sum(sizes.get(f, 1) for f in self.fields) + 24)
 
-    def of_logits(self, name: Literal["max_logits", "logsumexp"], *, ordered: bool = True) -> Tensor:
-        """Return the largest logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
+    def of_logits(self, name: Literal["max_logits", "median_logits", "logsumexp"], *, ordered: bool = True) -> Tensor:
+        """Return the largest or median logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
         if "logits" not in self.fields:
             return self.column(name, ordered=ordered)
         value: Tensor = getattr(self.outputs, name)

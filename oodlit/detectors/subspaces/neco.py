@@ -24,6 +24,9 @@ class NECO(Detector):
     A feature that is constant in training has std 1. With h = 0 the fraction is 1. If max z is negative, a
     larger fraction would lower the score: then S = max z * (2 - |P h| / |h|), which agrees at max z = 0.
 
+    The authors choose the dimension, and whether to multiply by max z, for each network. The defaults multiply, as they
+    do for transformers; use the preset `resnet` for a ResNet, and set `dim` to follow them.
+
     Args:
         variance: Fraction of the variance that the axes reach, between 0 and 1, default 0.7. It replaces a dimension
             that the authors set by hand for every network.
