@@ -130,7 +130,7 @@ def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None
 
 
 def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
-    """Return layers with weights that are registered before `layer`, in the same block or before it."""
+    """Return the last layer with weights registered before `layer`, as a list of one; empty if there is none."""
     before = itertools.takewhile(lambda named: named[0] != layer, network.named_modules())
     return [module for _, module in before if any(True for _ in module.parameters(recurse=False))][-1:]
 

@@ -92,7 +92,12 @@ class Peers:
             self._listen(self._store) if self.rank == 0 else self._connect(self._store)
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: from the store
             if self._is_open and not self._is_over():
-                _log.warning("process %d cannot learn why others fail: %s", self.rank, error)
+                _log.warning(
+                    "process %d: no connection for error reports between processes (%s); if another process fails, this"
+                    " one stops only at a timeout or when the launcher ends it",
+                    self.rank,
+                    error,
+                )
             self._end_search()
 
     def _end_search(self) -> None:

@@ -19,7 +19,7 @@ PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, Pu
 
 
 def members(kind: Any) -> tuple[Any, ...]:
-    """The types of a union; any other type alone."""
+    """Return the member types of a union; for any other type, that type alone."""
     if get_origin(kind) is Annotated:
         return members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):

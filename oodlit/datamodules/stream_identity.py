@@ -28,7 +28,7 @@ def identity(stream: Stream) -> dict[str, str | int]:
     "content" covers the manifest of shards, and the keys, labels and groups of files and of samples in memory. "sample"
     covers the sizes of all files and the content of images that are spread over the source; shards are not read again,
     since their manifest has checksums. It is empty where there is nothing to read. A custom source is identified by its
-    class, its length, its attribute `content` (text) if it has one, and its first, middle and last image.
+    class, its length, and its attribute `content` (text) if it has one, or else its first, middle and last image.
 
     Example:
         >>> from oodlit.datamodules.stream import Sample

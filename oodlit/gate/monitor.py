@@ -65,7 +65,7 @@ def running_interval(successes: int, total: int, *, confidence: float = 0.95) ->
 
 
 def _edge(excess: Callable[[float], float], inside: float, outside: float) -> float:
-    """Return where a function that is positive at `inside` falls to zero before `outside`; `outside` if it does not."""
+    """Find by bisection where a function that is positive at `inside` falls to zero; `outside` if it never does."""
     if excess(outside) > 0:
         return outside
     for _ in range(60):

@@ -26,7 +26,7 @@ from oodlit.module import OODModule
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
 _MAX_VALUES = 2**30
-_PASS = "pass Gate.load(..., model=network), an nn.Module or OODModule with the weights of the run"
+_PASS = "call Gate.load(..., model=network), where network is an nn.Module or OODModule with the weights of the run"
 
 
 def load_module(

@@ -228,7 +228,10 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
         known = [value for part in parts if (value := getattr(part, name)) is not None]
         if 0 < len(known) < len(parts) or len({value.shape[1:] for value in known}) > 1:
             shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
-            raise InvalidArgumentError(f"Detections.cat: expected {name} of one shape in all parts, got {shapes[:6]}")
+            raise InvalidArgumentError(
+                f"Detections.cat: expected {name} in all parts or in none, with the same shape except for the first"
+                f" dimension; got {shapes[:6]}"
+            )
         tensors[name] = torch.cat(known) if known else None
     hidden = None
     if all(part.hidden is not None for part in parts):

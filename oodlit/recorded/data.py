@@ -71,7 +71,10 @@ class RowBatches(StreamBatches):
             stop = min(start + self.batch_size, positions.stop)
             rows = source.rows(start, stop)
             if len(rows) != stop - start:
-                raise DataError(f"stream {self.stream.name!r}: {len(rows)} rows for positions {start}..{stop - 1}")
+                raise DataError(
+                    f"stream {self.stream.name!r}: expected {stop - start} rows for positions {start} to {stop - 1},"
+                    f" got {len(rows)}; record the stream again"
+                )
             batch = Batch(
                 image=rows.joined,
                 label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as StreamBatches returns them

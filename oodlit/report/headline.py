@@ -63,7 +63,7 @@ Place = tuple[str, str, str]
 
 
 def of_sets(results: AnyResults) -> dict[Place, Any]:
-    """Rows of the table for complete data sets, without their classes."""
+    """Table rows for whole data sets, without rows per class."""
     rows = results.table[results.table["ood_class"] == ""]
     return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
 

@@ -67,8 +67,9 @@ class DatasetInfo:
             )
         if self.id_classes == 0:
             raise InvalidArgumentError(
-                f"pool {self.name!r}: the number of known classes, which is the size of a level, is unknown: the"
-                " network returns no logits and the ID stream has no class names; pass class_names for the ID stream"
+                f"pool {self.name!r}: cannot determine the number of known classes, which sets the size of each"
+                " severity level, because the network returns no logits and the ID stream has no class names; pass"
+                " class_names to the ID stream"
             )
         try:
             level_starts(num_classes, self.id_classes)

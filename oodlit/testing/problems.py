@@ -112,7 +112,7 @@ class Problem:
         return self.mapped(changed, head)
 
     def without_unused_features(self) -> "Problem":
-        """The same problem with unused features: zero in training, and without weight in the head."""
+        """The same problem with some features switched off: zero in all outputs and in the weights of the head."""
         used = self.head.weight.amax(dim=0) > 0.5
         return self.with_features(lambda x: x * used, Head(self.head.weight * used, self.head.offset))
 

@@ -1,1 +1,1 @@
-"""What the commands that run a prediction share."""
+"""Shared code of the commands that run a prediction."""

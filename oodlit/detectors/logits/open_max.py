@@ -95,8 +95,8 @@ class OpenMax(Detector):
             return 0.0
         offset = float(unmasked.amin())
         self.note(
-            f"the mean of the largest logits is {level:.4g}, so taking away a fraction would raise them; logits count"
-            f" from the smallest one, {offset:.4g}, instead of zero"
+            f"OpenMax scales logits down, which requires largest logits that are clearly positive; their mean is"
+            f" {level:.4g}, so logits are measured from the smallest one ({offset:.4g}) instead of from zero"
         )
         return offset
 

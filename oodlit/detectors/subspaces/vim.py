@@ -93,8 +93,9 @@ class ViM(ResidualDetector):
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"the mean of the largest logits ({mean_logit:.4g}) cannot scale alpha, because a constant added to all"
-                f" logits changes it but not the softmax; using the excess over the mean logit instead ({level:.4g})"
+                f"alpha is not scaled by the mean of the largest logits ({mean_logit:.4g}), because that value depends"
+                f" on the arbitrary offset of the logits; using their mean excess over the average logit instead, or 1"
+                f" if there is none ({level:.4g})"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(

@@ -62,9 +62,8 @@ def turned(data: bytes, size: tuple[int, int], orientation: Orientation | None) 
     if orientation is None:
         if stored == displayed:
             raise DataError(
-                f"the EXIF orientation of the picture is {turn}, so it is displayed in another way than it is stored,"
-                " and its size does not show which of the two was annotated; pass orientation='stored' or 'displayed'"
-                " to the benchmark"
+                f"EXIF orientation {turn}: cannot tell whether boxes refer to the picture as stored or as displayed,"
+                " because both have the same size; pass orientation='stored' or 'displayed' to the benchmark"
             )
         orientation = "displayed" if size == displayed else "stored"
     if (orientation == "displayed") == is_tiff:

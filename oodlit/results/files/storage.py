@@ -206,7 +206,7 @@ def _record(content: bytes, path: Path, kind: type[R]) -> R:
     """The record of complete results."""
     entries = parse_json(content, dict, where=str(path))
     if missing := [name for name in _ENTRIES if name not in entries]:
-        raise DataError(f"{path}: not the record of complete results, missing {', '.join(missing)}")
+        raise DataError(f"{path}: expected the record of a complete run; missing {', '.join(missing)}; repeat the run")
     # Earlier results of boxes have the checksums of their further tables in a separate entry.
     if isinstance(entries["checksums"], dict):
         entries["checksums"] |= entries.pop("part_checksums", {})

@@ -61,7 +61,7 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
 def id_and_ood_images(
     results: RunResults, dataset: str | None, ood_class: str | None = None
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
-    """Data set, ID images and OOD images, of one class or all; at least one image each."""
+    """Return the data set, its ID images, and its OOD images (of one class or all); raise if either is empty."""
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
     inside, ood = (results.images(part.name) for part in (results.id_dataset, info))
     if ood_class is not None:

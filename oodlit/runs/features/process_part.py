@@ -54,7 +54,7 @@ class ProcessPart:
 
     @property
     def images(self) -> int:
-        """How many images it holds, skipped ones included."""
+        """Number of images, including skipped ones."""
         return sum(rows for _, rows in self.parts) + len(self.skipped)
 
 

@@ -1,4 +1,4 @@
-"""The sections of the page of boxes, in its order: each looks at one run and yields what it shows, or nothing."""
+"""Sections of the object report, in page order; each yields its content for one run, or nothing."""
 
 from collections.abc import Callable, Iterable
 

@@ -1,4 +1,4 @@
-"""Data, detectors, remarks, and the record of a run of boxes."""
+"""Report section for object results: data, detectors, notes, and run record."""
 
 from collections.abc import Iterator
 
