@@ -342,3 +342,47 @@ def refuse_folders(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", refuse)
+
+
+FULL = """
+import pathlib, resource, signal, sys
+import pandas as pd
+from oodlit.base.atomic import temporary_folder, write_bytes
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, resource.RLIM_INFINITY))
+target, frame = pathlib.Path(sys.argv[2]), pd.DataFrame({"a": range(100_000)})
+
+def in_folder(write):
+    with temporary_folder(target) as folder:
+        write(folder / "part")
+
+try:
+    {
+        "bytes": lambda: write_bytes(target, bytes(5000)),
+        "text": lambda: in_folder(lambda path: path.write_text("a" * 5000)),
+        "csv": lambda: in_folder(frame.to_csv),
+        "parquet": lambda: in_folder(frame.to_parquet),
+    }[sys.argv[1]]()
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("kind", ["bytes", "text", "csv", "parquet"])
+def test_a_full_disk_is_reported_with_the_name_of_what_was_written(tmp_path: Path, kind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL, kind, str(tmp_path / "target")],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "File too large" in done.stdout
+    assert done.stdout.strip().endswith(f": '{tmp_path / 'target'}'")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_errors_that_are_not_of_the_disk_name_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ConnectionResetError) as caught, temporary_file(tmp_path / "a"):
+        raise ConnectionResetError(errno.ECONNRESET, "reset by peer")
+    assert caught.value.filename is None

@@ -22,6 +22,7 @@ from filelock import FileLock, Timeout
 ABANDONED_S = 86_400.0
 """Age of a leftover that is removed on file systems without locks: one day."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+_OF_DISKS = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
 ORPHANS_S = 10.0
 """How long a lock can outlive its holder: forked processes share the lock, and data-loading workers check every
 five seconds whether their parent still exists."""
@@ -164,6 +165,10 @@ def _temporary(target: Path, parent: Path, *, is_folder: bool) -> Iterator[Path]
     path, handle = _claimed(target, parent, is_folder=is_folder)
     try:
         yield path
+    except OSError as error:
+        if error.errno in _OF_DISKS and error.filename is None:  # writes do not name their file
+            error.filename = str(target)
+        raise
     finally:
         remove(path)
         _close(handle)

@@ -31,7 +31,7 @@ def attempt(folder: Path, limit: int) -> str:
     try:
         run([ViM(dim=4)], output_dir=folder, streams=make_streams())
     except OSError as error:
-        return type(error).__name__
+        return type(error).__name__ if str(folder) in str(error) else str(error)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     return "done"
