@@ -13,7 +13,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("oodlit", "results of oodlit as tests")
     group.addoption("--oodlit-run", metavar="DIR", help="folder of results: one test for each detector and unit test")
     group.addoption("--oodlit-limits", metavar="FILE", help="YAML file of limits (fail_if): one test for each of them")
-    group.addoption("--oodlit-allow-unfinished", action="store_true", help="check what an interrupted run has finished")
+    group.addoption("--oodlit-allow-unfinished", action="store_true", help="check an interrupted or dry run")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -106,6 +106,8 @@ def run_recorded(
     with warnings.catch_warnings():
         if detectors is None:  # nobody asked for those that do not apply; the record has the reasons
             detectors, _ = every_detector()
+            given = evaluation.pop("record", dict)
+            evaluation["record"] = lambda: {**given(), "every_detector": True}
             warnings.filterwarnings("ignore", message="detector .* is skipped", category=UserWarning)
         detection = OODDetection(detectors, output_dir=out, **evaluation)
         silent_trainer(detection, accelerator="cpu").predict(module, data, return_predictions=False)

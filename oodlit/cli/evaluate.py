@@ -94,35 +94,35 @@ def evaluate(
         seed: random seed (default: 0)
         resolved_config: the configuration as YAML, from the command line
     """
-    given = dict(locals())
-    _check(given)
+    _check(given := dict(locals()))
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import check
     from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
     from oodlit.detectors.contract.every import every_detector
     from oodlit.recorded.description import read_description
-    from oodlit.results import Results
+    from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit
 
+    every = features is not None and detectors is None and fitted is None
     if features is not None:
         backbone, data = read_description(features)
-        detectors = every_detector()[0] if detectors is None and fitted is None else detectors
+        detectors = every_detector()[0] if every else detectors
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out),
         trainer=_trainer(given),
         options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")},
-        head=head,
         weights=None if weights == "none" else weights,
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
+        every_detector=every,
         config=resolved_config,
-        **{name: given[name] for name in ("max_batches", "cache", "cache_dtype", "again", "seed")},
+        **{name: given[name] for name in ("head", "max_batches", "cache", "cache_dtype", "again", "seed")},
     )
     if (page := run_evaluation(asked, console())) is None:
         return 0
     say(f"\nResults: {out}\nReport:  {page}")
-    return check(Results.load(out), limits) if limits else 0
+    return check(load_complete(out), limits) if limits else 0
 
 
 def _check(given: dict[str, Any]) -> None:

@@ -17,15 +17,15 @@ def guard(
     """Check a finished run against limits.
 
     A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if it is true.
-    DETECTOR can also be "model" (values of the classifier) or "*" (every detector). Each value beyond its limit is
-    printed with its interval and its images. The exit code is 1 if a limit is crossed, and 2 if a name is unknown, a
-    value is undefined, or the results are missing, damaged or unfinished.
+    DETECTOR can also be "model" (values of the classifier) or "*" (every detector that was asked for). Each value
+    beyond its limit is printed with its interval and its images. The exit code is 1 if a limit is crossed, and 2 if a
+    name is unknown, a value is undefined, or the results are missing, damaged, unfinished or those of a dry run.
 
     Args:
         results: folder of the results
         fail_if: a limit; repeatable
         limits: YAML file with a list of limits under fail_if
-        allow_unfinished: check what an interrupted run has finished
+        allow_unfinished: check what an interrupted run has finished, or a dry run
     """
     if fail_if is None and limits is None:
         raise UsageError("missing required option: --fail_if or --limits")
@@ -56,6 +56,7 @@ def check(results: "Results", limits: "Sequence[Limit]") -> int:
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:
-        reach = ", for the finished part of the run" if interruption(results.run) else ""
+        part = "finished part of the run" if interruption(results.run) else "images of the dry run"
+        reach = f", for the {part}" if interruption(results.run) or results.run.dry_run else ""
         say(f"Within {'the limit' if len(limits) == 1 else f'all {len(limits)} limits'}{reach}")
     return int(bool(found))

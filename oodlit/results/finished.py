@@ -11,14 +11,14 @@ from oodlit.results.results import Results, UnfinishedRunWarning
 
 
 def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:
-    """Read results and reject those of an interrupted run, whose missing data sets could not cross a limit.
+    """Read results and reject those of an interrupted or dry run, whose missing images could not cross a limit.
 
     Args:
         directory: Folder of the results.
-        allow_unfinished: True accepts an interrupted run with a warning, as `Results.load` does.
+        allow_unfinished: True accepts a dry run, and an interrupted run with a warning, as `Results.load` does.
 
     Raises:
-        InvalidArgumentError: The run was interrupted, or a newer run in the same folder was.
+        InvalidArgumentError: The run was interrupted, or a newer run in the same folder was; or it was a dry run.
         DataError: See `Results.load`.
     """
     if allow_unfinished:
@@ -29,6 +29,12 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
     why = interruption(results.run)
     if not why and (Path(directory) / UNFINISHED / RUN).is_file():
         why = "a newer run was interrupted or is still running; the complete results are those of the run before"
+    if not why and results.run.dry_run:
+        raise InvalidArgumentError(
+            f"{directory}: a dry run with {results.run.dry_run}, which read only a part of each data set; limits need"
+            " complete results. Run without this option, or allow unfinished results (oodlit guard --allow_unfinished,"
+            " pytest --oodlit-allow-unfinished)"
+        )
     if why:
         raise InvalidArgumentError(
             f"{directory}: {why}; limits require complete results. Rerun the command to resume the run, or allow"

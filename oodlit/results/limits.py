@@ -38,7 +38,8 @@ class Limit:
     """A condition that no value may meet.
 
     Args:
-        detector: Name of a detector, "model" for values of the classifier alone, or "*" for every detector.
+        detector: Name of a detector, "model" for values of the classifier alone, or "*" for every detector that was
+            asked for.
         metric: As in the column `metric` of the table.
         sign: One of `>`, `>=`, `<`, `<=`.
         number: The number that the value is compared with, exactly as written.
@@ -274,10 +275,10 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
             f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
         )
     limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
-    if limit.detector == ANY and (failed := [found.text for found in results.findings if found.kind == "failed"]):
+    if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
-            f"limit '{limit}': '*' means every detector that was asked for, and {failed[0]}; name the detectors, or run"
-            " without it"
+            f"limit '{limit}': '*' means every detector that was asked for, and {missing[0]}; name the detectors, or"
+            " run without it"
         )
     table = results.table[_is_meant(results, limit)]
     if limit.detector != ANY:
@@ -301,6 +302,15 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
             f"limit '{limit}': the run has no such value; values of {limit.metric}: {', '.join(there[:8]) or 'none'}"
         )
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _missing(results: RunResults) -> list[str]:
+    """Why detectors that were asked for have no scores: they failed, or did not apply to the network or the data."""
+    missing = [found.text for found in results.findings if found.kind == "failed"]
+    if not results.run.every_detector:
+        reasons = {n: why for n, why in results.run.not_applicable.items() if n not in results.detectors}
+        missing += [f"detector {name!r} is not among the results: it {why}" for name, why in reasons.items()]
+    return missing
 
 
 def _is_meant(results: RunResults, limit: Limit) -> "pd.Series[bool]":

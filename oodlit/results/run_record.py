@@ -73,6 +73,8 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         fit: Digest of the saved fit that the scores come from; empty for results in memory and older ones.
         title: Title of the page.
         caveat: What to keep in mind about the numbers, shown above them.
+        every_detector: Whether nobody chose the detectors: all that apply were used.
+        dry_run: The option that made the run read only a part of its data; empty for a run that read everything.
         processes: Number of processes of a run that is not complete; 0 in the record of complete results.
         unfinished: What an interrupted run has not finished; None for a complete run.
         checksums: SHA-256 of the other files of complete results, by name; only in the file.
@@ -110,6 +112,8 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     fit: str = ""
     title: str = ""
     caveat: str = ""
+    every_detector: bool = False
+    dry_run: str = ""
     processes: int = 0
     unfinished: Unfinished | None = None
     checksums: dict[str, str] = {}

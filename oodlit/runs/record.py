@@ -73,6 +73,7 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
         argv=[Path(sys.argv[0]).name, *sys.argv[1:]],  # the folder of the program tells about the machine alone
         backbone=_backbone(choice),
         detector_settings={n: DetectorConfig(**detector_to_config(detector)) for n, detector in detectors.items()},
+        dry_run=_dry_run(trainer),
         # Both beside the settings, so that a page of these results needs no import of a custom detector.
         overview={
             name: DetectorOverview(*overview(detector), same_order_as=_same_order(detector, detectors))
@@ -97,6 +98,11 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
             device=torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
         ),
     )
+
+
+def _dry_run(trainer: pl.Trainer) -> str:
+    limit = trainer.limit_predict_batches
+    return "" if limit == 1.0 and isinstance(limit, float) else f"limit_predict_batches={limit}"
 
 
 def _same_order(detector: Detector, others: Mapping[str, Detector]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """Limits on the command line: exit codes, what is printed, and that nothing runs where a limit is wrong."""
 
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -8,9 +9,13 @@ import pytest
 from msgspec import structs
 
 from oodlit import Results, Role
+from oodlit.callbacks import evaluate_arrays
 from oodlit.cli.main import main
-from oodlit.results import DatasetInfo
+from oodlit.detectors import MSP, Detector, ViM
+from oodlit.errors import UnknownNameError
+from oodlit.results import DatasetInfo, FindingWarning, crossings
 from oodlit.results.files import unfinished
+from tests.callbacks.support import make_streams, run
 
 CONFIG = """
 backbone: tests.gate.support.TinyNetwork
@@ -143,3 +148,42 @@ def test_a_run_ends_with_its_limits(
     assert "FAILED msp: mean_fpr95 on digits_near is" in out
     assert "FAILED msp: mean_auroc" not in out
     assert main(["guard", "results", "--fail-if", "msp: mean_fpr95 >= 0"]) == 1
+    assert main([*call[:-1], "dry", "--max_batches", "1"]) == 2
+    assert "a dry run with --max_batches 1, which read only a part" in capsys.readouterr().err
+
+
+def test_a_dry_run_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results.load(folder)
+    results.with_record(structs.replace(results.run, dry_run="limit_predict_batches=2")).save(tmp_path / "dry")
+    call = ["guard", str(tmp_path / "dry"), "--fail-if", "msp: fpr95 > 0.5"]
+    assert main(call) == 2
+    out, err = capsys.readouterr()
+    assert "a dry run with limit_predict_batches=2, which read only a part of each data set" in err
+    assert (out, err.count("\n")) == ("", 1)
+    assert main([*call, "--allow_unfinished"]) == 0
+    assert "Within the limit, for the images of the dry run\n" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.parametrize(("limit", "expected"), [(1.0, ""), (2, "=2"), (0.5, "=0.5"), (1, "=1")])
+def test_a_limited_trainer_makes_a_dry_run(limit: float, expected: str) -> None:
+    streams = make_streams(with_train=False)
+    results = run([MSP()], streams=streams, batch_size=4, trainer={"limit_predict_batches": limit}).results
+    assert results.run.dry_run == (f"limit_predict_batches{expected}" if expected else "")
+
+
+@pytest.mark.filterwarnings("ignore:detector 'vim' is skipped")
+@pytest.mark.parametrize("chosen", [None, [MSP(), ViM(dim=2)]])
+def test_every_detector_is_those_that_were_chosen(chosen: list[Detector] | None) -> None:
+    rng = np.random.default_rng(0)
+    sets = {"id": {"logits": rng.normal(size=(60, 3))}, "ood": {"logits": rng.normal(size=(60, 3))}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FindingWarning)
+        results = evaluate_arrays(**sets, detectors=chosen)
+    assert "vim" in results.run.not_applicable
+    assert results.run.every_detector == (chosen is None)
+    if chosen is None:
+        assert not crossings(results, ["*: fpr95 > 1"])
+    else:
+        with pytest.raises(UnknownNameError, match="detector 'vim' is not among the results"):
+            crossings(results, ["*: fpr95 > 1"])

@@ -48,7 +48,7 @@ def make() -> Results:
         for name, group, scores in parts
         for number, score in enumerate(scores)
     ]
-    run = {"not_applicable": {"vim": "needs the linear head"}}
+    run = {"not_applicable": {"vim": "needs the linear head"}, "every_detector": True}
     return Results.from_scores(pd.DataFrame(rows), DATASETS, ["mine", "other"], run=run, bootstrap=200)
 
 
@@ -128,6 +128,17 @@ def test_every_detector_means_those_that_were_asked_for() -> None:
     assert not crossings(results, ["mine: fpr95 > 1"])
     with pytest.raises(UnknownNameError, match=r"'\*' means every detector that was asked for, and detector 'knn'"):
         crossings(results, ["*: fpr95 > 1"])
+
+
+@pytest.mark.parametrize("every", [True, False])
+def test_every_detector_includes_those_that_do_not_apply_if_they_were_asked_for(every: bool) -> None:
+    run = {"not_applicable": {"vim": "needs the linear head"}, "every_detector": every}
+    results = Results.from_scores(RESULTS.scores, DATASETS, ["mine", "other"], run=run, bootstrap=0)
+    if every:
+        assert not crossings(results, ["*: fpr95 > 1"])
+    else:
+        with pytest.raises(UnknownNameError, match=r"'\*' means .* detector 'vim' is not among the results: it needs"):
+            crossings(results, ["*: fpr95 > 1"])
 
 
 @given(st.sampled_from([">", ">=", "<", "<="]), st.floats(0, 1))

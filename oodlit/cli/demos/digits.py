@@ -58,7 +58,7 @@ def run_digits(
             out=out,
             trainer={"accelerator": accelerator, "devices": 1},
             seed=seed,
-            record={"not_applicable": left_out},
+            record={"not_applicable": left_out, "every_detector": True},
             console=console,
         )
     return out / "report.html"

@@ -79,7 +79,7 @@ def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console:
         out=out,
         trainer={"accelerator": accelerator, "devices": 1},
         seed=seed,
-        record={"not_applicable": left_out, "caveat": CAVEAT},
+        record={"not_applicable": left_out, "every_detector": True, "caveat": CAVEAT},
         console=console,
     )
     return out / "report.html"

@@ -108,6 +108,7 @@ class EvaluationOptions:
         cache_dtype: Type of the features that are recorded.
         again: Start over, even if the same run was interrupted or is complete.
         seed: Seed of everything random.
+        every_detector: Whether the detectors are all that exist, because none were named.
         config: The resolved configuration, for the record of the run.
     """
 
@@ -126,6 +127,7 @@ class EvaluationOptions:
     cache_dtype: str = "float32"
     again: bool = False
     seed: int = 0
+    every_detector: bool = False
     config: str = ""
 
 
@@ -151,6 +153,10 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         data = data.with_loading(max_images=asked.max_batches * data.batch_size * processes)
     module = _module(asked)
     record: dict[str, Any] = {"config": asked.config} if asked.config else {}
+    if asked.every_detector:
+        record["every_detector"] = True
+    if asked.max_batches is not None:
+        record["dry_run"] = f"--max_batches {asked.max_batches}"
     if asked.cache is not None:
         check_recordable(asked.detectors, strict=bool(asked.options.get("strict")))
         say, dtype = partial(_say, console), asked.cache_dtype
