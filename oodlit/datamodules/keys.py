@@ -12,6 +12,25 @@ from oodlit.errors import InvalidArgumentError
 
 _ODD = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, Unicode's own line breaks
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
+_OF_SYSTEMS = {
+    *("__macosx", "@eadir", "@__thumb", "#recycle", "@recycle", "@recently-snapshot", "#snapshot", "lost+found"),
+    *("$recycle.bin", "recycler", "system volume information"),
+    *("thumbs.db", "ehthumbs.db", "ehthumbs_vista.db", "desktop.ini", "icon\r"),
+}
+"""Folders and files that file servers and operating systems leave beside pictures, in lower case."""
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a file or one of its folders is hidden, or left by a file server or an operating system.
+
+    Args:
+        path: Relative path with "/" between its parts.
+
+    Example:
+        >>> [is_hidden(path) for path in ("cat/._1.png", "cat/@eaDir/1.png", "cat/Thumbs.db", "cat/1.png")]
+        [True, True, True, False]
+    """
+    return any(part.startswith(".") or part.lower() in _OF_SYSTEMS for part in path.split("/"))
 
 
 def escape_key(path: str) -> str:
@@ -42,9 +61,9 @@ def escape_key(path: str) -> str:
     folder, slash, name = path.rpartition("/")
     encoded = quote(name, safe=_KEPT, errors="surrogateescape").replace(".", "%2E")
     key = quote(folder, safe=_KEPT, errors="surrogateescape") + slash + encoded
-    # names like __this__ and hidden or macOS folders would be read as metadata
+    # names like __this__ and hidden folders would be read as metadata
     return "/".join(
-        f"%{ord(part[0]):02X}{part[1:]}" if part[0] == "." or part[:2] == "__" else part for part in key.split("/")
+        f"%{ord(part[0]):02X}{part[1:]}" if is_hidden(part) or part[:2] == "__" else part for part in key.split("/")
     )
 
 

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Protocol, cast, runtime_checkable
 
+from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
@@ -36,9 +37,10 @@ class File:
 
 @runtime_checkable
 class Files(Protocol):
-    """Files in a fixed order. Hidden files and `__MACOSX` are excluded; links within an archive are errors.
+    """Files in a fixed order.
 
-    Paths are relative, without ".", ".." or empty parts; archives with paths outside of them are refused.
+    Hidden files and those of file servers are excluded (`is_hidden`); links within an archive are errors. Paths are
+    relative, without ".", ".." or empty parts; archives with paths outside of them are refused.
     """
 
     @property
@@ -82,11 +84,6 @@ def open_files(source: str | Path) -> Files:
             f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; download the archive again"
         )
     return _CompressedTar(path, decompress)
-
-
-def is_hidden(path: str) -> bool:
-    """Whether a file or one of its folders is hidden, or added to archives by macOS."""
-    return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
 def _clean(name: str, where: Path) -> str:

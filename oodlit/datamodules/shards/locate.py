@@ -10,7 +10,7 @@ from typing import TypeAlias
 from braceexpand import braceexpand
 
 from oodlit.base.secrets import mask_address
-from oodlit.datamodules.keys import repeated
+from oodlit.datamodules.keys import is_hidden, repeated
 from oodlit.datamodules.shards.manifest import (
     INFO_NAMES,
     ShardInfo,
@@ -63,7 +63,7 @@ def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardI
 def _from_folder(folder: str, split: str | None) -> ShardInfo:
     """Records of a folder's shards: from its manifest, or without counts if there is none."""
     infos = _local_info(folder)
-    found = sorted(path.name for path in Path(folder).glob("*.tar"))
+    found = sorted(path.name for path in Path(folder).glob("*.tar") if not is_hidden(path.name))
     if infos:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
@@ -79,7 +79,7 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
             f"{folder}: {unpacked[0]!r} has a folder of the same name next to it, and no manifest lists it as a shard;"
             f" pass that folder, or a list of shards"
         )
-    _check_complete(found, [path.name for path in Path(folder).iterdir()], folder)
+    _check_complete(found, [path.name for path in Path(folder).iterdir() if not is_hidden(path.name)], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
 
 
@@ -89,7 +89,8 @@ def _expand(pattern: str) -> list[str]:
     for path in paths:
         if re.search(r"[*?]", path) and not is_url(path):
             root = Path(path).anchor or "."
-            found.extend(sorted(str(match) for match in Path(root).glob(path.removeprefix(Path(path).anchor))))
+            matches = Path(root).glob(path.removeprefix(Path(path).anchor))
+            found.extend(sorted(str(match) for match in matches if not is_hidden(match.name)))
         else:
             found.append(path)
     if not found:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from oodlit.base.json_files import loads
 from oodlit.datamodules.failures import describe_error
-from oodlit.datamodules.keys import printable
+from oodlit.datamodules.keys import is_hidden, printable
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
@@ -150,8 +150,7 @@ def _split(name: str) -> tuple[str, str] | None:
     """Key and lower-case extension; None for files that are not part of a sample."""
     # Windows programs write "\\" between folders
     parts = [part for part in printable(name.replace("\\", "/")).split("/") if part not in ("", ".")] or [""]
-    hidden = any(part.startswith(".") or (part.startswith("__") and part.endswith("__")) for part in parts)
-    if hidden or "__MACOSX" in parts:
+    if is_hidden("/".join(parts)) or any(part.startswith("__") and part.endswith("__") for part in parts):
         return None
     stem, dot, extension = parts[-1].partition(".")
     if not dot:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.objects.files.annotations import Annotations
@@ -76,7 +77,8 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
         DataError: There is none.
     """
     names = [name for name in annotations.file_names[:FIRST] if name]
-    folders = [Path(folder) for folder, _, _ in sorted(os.walk(below))]
+    found = sorted(Path(folder) for folder, _, _ in os.walk(below))
+    folders = [folder for folder in found if folder == below or not is_hidden(folder.relative_to(below).as_posix())]
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
     if not any(counts):
         raise DataError(
