@@ -171,6 +171,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
     rows = StoredRows(
         folder / manifest.rows,
         entry.parts,
+        checksums=entry.checksums,
         skipped=entry.skipped,
         content=content,
         whole_size=entry.whole,

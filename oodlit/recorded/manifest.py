@@ -27,6 +27,7 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
         class_names: Names of the classes.
         label_names: Names of the labels.
         parts: Files and their rows.
+        checksums: CRC-32 of the files; empty in older caches.
         skipped: Keys of unusable images, and the reasons.
         loss: Largest rounding error of the dtype, by field; empty for float32.
     """
@@ -44,6 +45,7 @@ class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     class_names: list[str]
     label_names: list[str]
     parts: list[tuple[str, int]]
+    checksums: dict[str, str] = {}
     skipped: list[tuple[str, str]]
     loss: dict[str, float] = {}
 
@@ -74,6 +76,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         precision: Lightning's name of the precision.
         decoder: What decoded the images: "workers", with the name of a custom decoder, or the library of a device.
         head_problem: Why there is no linear head; empty if there is one.
+        head_checksum: CRC-32 of the file of the head; empty if there is none, and in older caches.
         class_names: Names of the labels; empty if unknown.
         rows: Folder of the parts.
         streams: The complete streams.
@@ -89,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     precision: str = ""
     decoder: str = ""
     head_problem: str | None
+    head_checksum: str = ""
     class_names: list[str]
     rows: str
     streams: list[RecordedStream]

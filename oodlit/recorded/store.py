@@ -6,7 +6,8 @@ UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`,
 """
 
 import json
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
@@ -49,6 +51,8 @@ class PartWriter:
     dtype: torch.dtype = torch.float32
     parts: list[tuple[str, int]] = field(default_factory=list)
     """Files and their rows."""
+    checksums: dict[str, str] = field(default_factory=dict)
+    """CRC-32 by file."""
     loss: dict[str, float] = field(default_factory=dict)
     """Largest rounding error by field, in the units of the field."""
     _waiting: list[Rows] = field(default_factory=list)
@@ -99,6 +103,7 @@ class PartWriter:
             (self.folder / name).unlink(missing_ok=True)
             raise OSError(f"{self.folder / name}: cannot write ({error})") from error
         self.parts.append((name, len(keys)))
+        self.checksums[name] = checksum_of(self.folder / name)
 
     def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
         if values is None:
@@ -122,12 +127,13 @@ class StoredRows(RowSource):
     Args:
         folder: Folder of the parts.
         parts: Files and their rows.
+        checksums: CRC-32 by file, checked before the first rows of a file are read; files without one are not checked.
         skipped: Keys of images that were unusable in the recording, starting with the stream's name, and the reasons.
         content: Digest of the images behind these rows.
         whole_size: Number of images of the whole set; None = these and the skipped ones.
 
     Raises:
-        DataError: A part is missing or damaged, or has another number of rows.
+        DataError: A part is missing or damaged, or has another number of rows. When rows are read: another checksum.
     """
 
     def __init__(
@@ -135,6 +141,7 @@ class StoredRows(RowSource):
         folder: Path,
         parts: Sequence[Sequence[Any]],
         *,
+        checksums: Mapping[str, str] | None = None,
         skipped: Sequence[Sequence[str]] = (),
         content: str = "",
         whole_size: int | None = None,
@@ -144,6 +151,7 @@ class StoredRows(RowSource):
         self._ends = list(accumulate(rows for _, rows in self.parts))
         self.whole_size = len(self) + len(self.skipped) if whole_size is None else whole_size
         self._open: dict[str, Any] = {}
+        self._unchecked = dict(checksums or {})
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
             raise DataError(f"{folder}: its parts have features and logits of different sizes, {sorted(shapes)}")
@@ -174,12 +182,18 @@ class StoredRows(RowSource):
         return found[0] if len(found) == 1 else concatenate(found)
 
     def keys(self) -> Iterator[str]:
-        """All keys; nothing else is read."""
+        """All keys; nothing else is read, and no checksum."""
         for file, rows in self.parts:
             yield from self._keys(file, 0, rows)
 
     def _slice(self, file: str, start: int, stop: int) -> Rows:
         part = self._part(file)
+        if (checksum := self._unchecked.pop(file, "")) and checksum_of(self.folder / file) != checksum:
+            self._unchecked[file] = checksum  # the next attempt fails too
+            raise DataError(
+                f"{self.folder / file}: damaged, its content differs from its checksum in {MANIFEST}; delete this file,"
+                " and the next recording replaces the stream"
+            )
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
         labels, groups = (part.get_slice(n)[start:stop] for n in ("labels", "groups"))
@@ -206,6 +220,19 @@ class StoredRows(RowSource):
         return {**self.__dict__, "_open": {}}
 
 
+def checksum_of(file: Path) -> str:
+    """CRC-32 of a file, which takes a quarter of a second per gigabyte: it detects damage, not intent."""
+    found = 0
+    with file.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            found = zlib.crc32(block, found)
+    return f"{found:08x}"
+
+
+def _checksum_of(entries: Mapping[str, Any]) -> str:
+    return f"{zlib.crc32(json.dumps(entries, sort_keys=True).encode()):08x}"
+
+
 def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
     """Write the manifest. It makes the parts a cache, so it comes last.
 
@@ -217,8 +244,11 @@ def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
+        manifest = structs.replace(manifest, head_checksum=checksum_of(folder / HEAD))
+    entries = to_plain(manifest)
     # In ASCII: keys of skipped images may not be valid UTF-8.
-    write_text(folder / MANIFEST, json.dumps(to_plain(manifest), indent=1, allow_nan=False))
+    text = json.dumps({**entries, "checksum": _checksum_of(entries)}, indent=1, allow_nan=False)
+    write_text(folder / MANIFEST, text)
 
 
 def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
@@ -233,12 +263,17 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
         raise DataError(f"{folder}: no complete cache, missing {MANIFEST}; record it first") from None
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
+    if (checksum := entries.pop("checksum", "")) and checksum != _checksum_of(entries):
+        raise DataError(f"{folder / MANIFEST}: damaged, its content differs from its checksum{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
     file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none
         return manifest, None
     try:
-        head = load_file(file_inside(folder, HEAD))
+        file = file_inside(folder, HEAD)
+        if manifest.head_checksum and checksum_of(file) != manifest.head_checksum:
+            raise DataError(f"{file}: missing or damaged (its checksum differs from the one in {MANIFEST}){AGAIN}")
+        head = load_file(file)
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
         raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error

@@ -1,6 +1,5 @@
 """A cache folder from elsewhere can name, link or hide files of the user: none is read or removed."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from oodlit.errors import DataError
 from oodlit.recorded import open_cache
 from oodlit.recorded.store import StoredRows, read_manifest
 from tests.callbacks.support import make_streams
-from tests.recorded.support import record, rows_in, tiny_stream
+from tests.recorded.support import edit_manifest, record, rows_in, tiny_stream
 
 
 @pytest.fixture(scope="module")
@@ -32,25 +31,19 @@ def cache(source: Path, tmp_path: Path) -> Path:
     return copy
 
 
-def changed(cache: Path, change) -> None:
-    manifest = json.loads((cache / "cache.json").read_text())
-    change(manifest)
-    (cache / "cache.json").write_text(json.dumps(manifest))
-
-
 @pytest.mark.parametrize("name", ["../other.safetensors", "sub/part.safetensors", "/etc/hostname", "..", "", "a\\b"])
 def test_parts_have_plain_names(cache: Path, name: str) -> None:
     def change(manifest):
         manifest["streams"][0]["parts"][0][0] = name
 
-    changed(cache, change)
+    edit_manifest(cache, change)
     with pytest.raises(DataError, match="plain file name"):
         open_cache(cache)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", ".."])
 def test_the_folder_of_the_parts_has_a_plain_name(cache: Path, name: str) -> None:
-    changed(cache, lambda manifest: manifest.update(rows=name))
+    edit_manifest(cache, lambda manifest: manifest.update(rows=name))
     with pytest.raises(DataError, match="plain file name"):
         read_manifest(cache)
 

@@ -27,6 +27,7 @@ from tests.recorded import recording_script
 from tests.recorded.support import (
     SIZES,
     broken_stream,
+    edit_manifest,
     files_in,
     record,
     rows_in,
@@ -75,16 +76,20 @@ def test_a_head_that_belongs_to_no_cache_is_not_written_over(tmp_path):
 
 def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
-    manifest = json.loads((folder / "cache.json").read_text())
-    for name in ("precision", "decoder", "recordings"):
-        del manifest[name]
-    manifest["rows"] = "rows-0123456789ab"
-    (folder / "rows-0").rename(folder / manifest["rows"])
-    (folder / "cache.json").write_text(json.dumps(manifest))
+
+    def as_before(manifest):
+        for name in ("precision", "decoder", "recordings", "head_checksum"):
+            del manifest[name]
+        for entry in manifest["streams"]:
+            del entry["checksums"]
+        manifest["rows"] = "rows-0123456789ab"
+
+    edit_manifest(folder, as_before)
+    (folder / "rows-0").rename(folder / "rows-0123456789ab")
     assert rows_in(folder) == rows_in(whole)
     assert record(folder, [*make_streams(), tiny_stream()]) == 1
     assert len(rows_in(folder)) == len(SIZES) + 1
-    assert [path.name for path in folder.glob("rows-*")] == [manifest["rows"]]
+    assert [path.name for path in folder.glob("rows-*")] == ["rows-0123456789ab"]
 
 
 def changed_weight():

@@ -1,7 +1,6 @@
 """Incomplete caches are reported: images that were skipped or left out of a dry run, and missing parts of the cache."""
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from oodlit.errors import DataError
 from oodlit.recorded import open_cache
 from oodlit.report.headline import partial_text
 from tests.callbacks.support import make_module, make_streams, make_trainer
-from tests.recorded.support import record, rows_in
+from tests.recorded.support import edit_manifest, record, rows_in
 
 
 def half_stream(first: bytes = b"broken") -> Stream:
@@ -73,9 +72,7 @@ def test_a_partial_recording_with_skipped_images_restarts_if_none_may_be_skipped
 @pytest.mark.parametrize("name", ["parts", "skipped", "content", "images", "class_names"])
 def test_a_manifest_with_a_missing_entry_is_damaged(whole, tmp_path, name):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
-    manifest = json.loads((folder / "cache.json").read_text())
-    del manifest["streams"][1][name]
-    (folder / "cache.json").write_text(json.dumps(manifest))
+    edit_manifest(folder, lambda manifest: manifest["streams"][1].pop(name))
     with pytest.raises(DataError, match=rf"cache\.json: .*`{name}` - at `\$\.streams\[1\]`"):
         open_cache(folder)
 

@@ -27,6 +27,7 @@ class ProcessPart:
         cut: How streams are cut over processes and workers; a run that resumes must cut them likewise.
         process: Number of the process.
         parts: Files and their rows.
+        checksums: CRC-32 by file.
         batches: How many batches they are of.
         skipped: Keys of samples among these that could not be used, and why.
         loss: Largest difference by the dtype, by field.
@@ -37,6 +38,7 @@ class ProcessPart:
     cut: dict[str, int]
     process: int
     parts: list[tuple[str, int]] = field(default_factory=list)
+    checksums: dict[str, str] = field(default_factory=dict)
     batches: int = 0
     skipped: list[tuple[str, str]] = field(default_factory=list)
     loss: dict[str, float] = field(default_factory=dict)
@@ -99,7 +101,8 @@ def entry_of(shares: Sequence[ProcessPart], rows: Path) -> RecordedStream:
         raise DataError(f"{first!r} was recorded more than once; a key identifies one image")
     losses = [share.loss for share in shares]
     loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
-    entries = to_plain({**stream, "parts": parts, "skipped": skipped, "loss": loss})
+    checksums = {file: checksum for share in shares for file, checksum in share.checksums.items()}
+    entries = to_plain({**stream, "parts": parts, "checksums": checksums, "skipped": skipped, "loss": loss})
     return as_type(entries, RecordedStream, where=f"stream {stream['name']!r}")
 
 

@@ -123,7 +123,8 @@ class Recording:
         if stream.name not in self._writers:
             own = f"{uuid.uuid4().hex[:12]}-{self.process:04d}"  # no other run has files of this name
             dtype = DTYPES[self.how["dtype"]]
-            self._writers[stream.name] = PartWriter(self.folder / self._rows, own, dtype, share.parts, share.loss)
+            kept = (share.parts, share.checksums, share.loss)
+            self._writers[stream.name] = PartWriter(self.folder / self._rows, own, dtype, *kept)
         writer = self._writers[stream.name]
         if rows is not None:
             writer.add(rows)
