@@ -14,6 +14,7 @@ from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity, other_fact, workers_decoder
+from oodlit.datamodules.thinning import ThinnedSource, thinned
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData
@@ -222,6 +223,7 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
     entry = stored[stream.name]
     facts = facts_of(stream)
     if fact := other_fact(recorded := structs.asdict(entry), facts):
+        _check_extent(folder, entry, stream)
         what = (
             "the sizes or contents of images differ"
             if fact == "sample"
@@ -229,6 +231,28 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
         )
         raise FingerprintError(f"{folder}: stream {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
     return entry
+
+
+def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
+    """Reject another number of images of the same data, as after a dry run.
+
+    Raises:
+        DataError: More images than in the cache; a recording replaces the stream.
+        FingerprintError: Fewer images: a dry run must not replace the stream.
+    """
+    source = stream.source.source if isinstance(stream.source, ThinnedSource) else stream.source
+    as_recorded = thinned(replace(stream, source=source), entry.images)
+    if len(as_recorded) == len(stream) or other_fact(structs.asdict(entry), facts_of(as_recorded)):
+        return
+    where = f"{folder}: stream {stream.name!r}"
+    if len(stream) > entry.images:
+        raise DataError(
+            f"{where} was recorded in a dry run of {entry.images} of its {len(source)} images; record it again"
+        )
+    raise FingerprintError(
+        f"{where} was recorded with {entry.images} images, but this is a dry run of {len(stream)}; omit max_images"
+        " (--max_batches), or choose another folder for the dry run"
+    )
 
 
 def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> None:
