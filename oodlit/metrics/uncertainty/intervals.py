@@ -151,7 +151,7 @@ def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
 
 
 def _wilson(share: float, total: float | int, confidence: float) -> tuple[float, float]:
-    return wilson_with(_normal_quantile(confidence), share, total)
+    return wilson_with(normal_quantile(confidence), share, total)
 
 
 def wilson_with(z: float, share: float, total: float | int) -> tuple[float, float]:
@@ -166,7 +166,8 @@ def wilson_with(z: float, share: float, total: float | int) -> tuple[float, floa
 
 
 @lru_cache(maxsize=32)
-def _normal_quantile(confidence: float) -> float:
+def normal_quantile(confidence: float) -> float:
+    """Return z such that a standard normal number lies within -z and z with a probability of `confidence`."""
     # From the upper tail, since (1 + confidence) / 2 would round to 1. Cached, since scipy is slow and tables call this
     # often.
     return float(norm.isf((1 - confidence) / 2))

@@ -62,7 +62,7 @@ def evaluate(
                 add_pool_rows(sets, scored, detector, estimates, run.id_scores, rows)
         thresholds[detector] = run.thresholds
     for scored in sets.of(Role.OOD):
-        add_mean_intervals(sets, scored, detectors, rows, metrics)
+        notes += add_mean_intervals(sets, scored, detectors, rows, metrics)
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
