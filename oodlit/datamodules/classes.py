@@ -5,6 +5,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import yaml  # type: ignore[import-untyped]
+
+from oodlit.base.json_files import loads
+from oodlit.base.yaml_files import load_yaml
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.sets.imagenet_classes import wnid_labels, wnids
@@ -17,10 +21,13 @@ IMAGENET = "imagenet"
 
 
 def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
-    """Read class names from a list, a file with one name per line, or "imagenet"; () for None.
+    """Read class names from a list, a file, or "imagenet"; () for None.
+
+    A file has one name per line. A `.json` or `.yaml` file is a list of names, or a mapping from indices to names, such
+    as `id2label` of a network's config, which is read in the order of the indices.
 
     Raises:
-        InvalidArgumentError: The file does not exist, there are no names, or a name occurs twice.
+        InvalidArgumentError: The file does not exist or has another format, there are no names, or a name occurs twice.
 
     Example:
         >>> as_class_names(["cat", "dog"]), len(as_class_names("imagenet"))
@@ -34,17 +41,38 @@ def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(names, str | Path):
         where = f"class_names={str(names)!r}"
         try:
-            lines = Path(names).read_text("utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
+            names = _names_in(Path(names).read_text("utf-8-sig"), Path(names).suffix.lower())
+        except (OSError, ValueError, yaml.YAMLError) as error:
             raise InvalidArgumentError(
                 f"{where}: cannot read the file ({error}); pass a list of names, a file with one name per line, or"
                 f" {IMAGENET!r}"
             ) from error
-        names = [line.strip() for line in lines if line.strip()]
     found = tuple(names)
     if not found or not all(isinstance(name, str) for name in found):
         raise InvalidArgumentError(f"{where}: expected at least one name, all of type str; got {len(found)} values")
     check_class_names(where, Role.OOD, found)
+    return found
+
+
+def _names_in(text: str, suffix: str) -> list[str]:
+    """Class names in the text of a file.
+
+    Raises:
+        ValueError: The format is another one.
+        yaml.YAMLError: The text is not valid YAML.
+    """
+    if suffix in (".csv", ".tsv"):
+        raise ValueError(f"expected one name per line in a .txt file, or a .json or .yaml file; got {suffix}")
+    if suffix not in (".json", ".yaml", ".yml"):
+        if text.lstrip()[:1] in ("[", "{"):
+            raise ValueError("expected one name per line, got JSON; name the file .json")
+        return [line.strip() for line in text.splitlines() if line.strip()]
+    found = loads(text) if suffix == ".json" else load_yaml(text)
+    if isinstance(found, dict) and sorted(map(str, found)) == sorted(map(str, range(len(found)))):
+        by_text = {str(index): name for index, name in found.items()}
+        found = [by_text[str(index)] for index in range(len(found))]
+    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+        raise ValueError("expected a list of names, or a mapping from 0, 1, ... to names")
     return found
 
 

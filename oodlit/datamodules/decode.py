@@ -7,11 +7,15 @@ from contextlib import ContextDecorator
 from functools import partial
 
 import numpy as np
-from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
+from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError, features
 
 from oodlit.errors import DataError, InvalidArgumentError
 
-FORMATS: tuple[str, ...] = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
+_HAS_AVIF = "avif" in features.modules and features.check("avif")  # since Pillow 11.3
+FORMATS: tuple[str, ...] = (
+    *("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000"),
+    *(("AVIF",) if _HAS_AVIF else ()),
+)
 """Supported formats, by Pillow's names. Formats that start a program (EPS) or run code are excluded on purpose."""
 
 MAX_PIXELS = 89_478_485

@@ -40,7 +40,8 @@ class ObjectModule(pl.LightningModule):
         cells: Cells per side into which RoIAlign divides a box, for detectors that read a hidden layer. Default 9.
 
     Raises:
-        InvalidArgumentError: The kind of the network is unknown, or a number is out of range.
+        InvalidArgumentError: The kind of the network is unknown, a number is out of range, or `class_names` are those
+            of the network in another order.
 
     Example:
         >>> from torchvision.models.detection import ssdlite320_mobilenet_v3_large
@@ -68,6 +69,7 @@ class ObjectModule(pl.LightningModule):
         self.network = self.reader.network
         self.name = name or class_name(self.network)
         self.class_names = tuple(class_names)
+        _check_order(self.class_names, getattr(self.reader, "class_names", ()))
         self.min_confidence, self.cells = min_confidence, cells
         self.acceleration = Acceleration(self.network)
         self._weights_hash = WeightsHash(self.network)
@@ -167,6 +169,16 @@ class ObjectModule(pl.LightningModule):
 
 def _values(found: Sequence[ImageBoxes]) -> list[Tensor]:
     return [value for boxes in found for value in (boxes.boxes, boxes.confidence, boxes.logits)]
+
+
+def _check_order(names: tuple[str, ...], own: tuple[str, ...]) -> None:
+    """Refuse the names of a network in another order than that of its logits."""
+    if names != own and sorted(names) == sorted(own):
+        first = next(n for n, (one, other) in enumerate(zip(names, own, strict=True)) if one != other)
+        raise InvalidArgumentError(
+            f"class_names: expected the order of the network's logits, got {names[first]!r} where the network has"
+            f" {own[first]!r} (class {first}); pass class_names=reader.class_names"
+        )
 
 
 def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tensor]) -> None:

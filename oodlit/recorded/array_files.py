@@ -76,7 +76,8 @@ def _parquet(file: Path) -> Arrays:
     groups = [about.row_group(number) for number in range(about.num_row_groups)]
     values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
     check_expansion(file, packed=file.stat().st_size, unpacked=8 * values)
-    table = pq.read_table(file)
+    with pq.ParquetFile(file) as opened:  # `read_table` adds columns for folders such as `groups=zebra`
+        table = opened.read()
     return {name: _column(table.column(name).combine_chunks(), name) for name in table.column_names}
 
 

@@ -144,6 +144,47 @@ class TestClassNames:
         with pytest.raises(InvalidArgumentError, match="class_names"):
             as_class_names(names)
 
+    @pytest.mark.parametrize(
+        ("file", "text"),
+        [
+            ("names.json", '["cat", "dog", "a, b"]'),
+            (
+                "names.json",
+                '{"10": "k", "0": "cat", "1": "dog", "2": "a, b"'
+                + "".join(f', "{n}": "{n}"' for n in range(3, 10))
+                + "}",
+            ),
+            ("names.yaml", "- cat\n- dog\n- a, b\n"),
+            ("names.yml", "1: dog\n0: cat\n2: a, b\n"),
+            ("names.txt", "cat\n\n dog \na, b\n"),
+            ("names", "cat\ndog\na, b"),
+        ],
+    )
+    def test_files_of_names(self, tmp_path: Path, file: str, text: str) -> None:
+        (tmp_path / file).write_text(text)
+        names = as_class_names(tmp_path / file)
+        assert names[:3] == ("cat", "dog", "a, b")
+        assert len(names) == (11 if "10" in text else 3)
+        assert names[3:] == (*map(str, range(3, 10)), "k")[: len(names) - 3]
+
+    @pytest.mark.parametrize(
+        ("file", "text", "message"),
+        [
+            ("names.csv", "0,cat\n1,dog\n", r"one name per line in a \.txt file, .* got \.csv"),
+            ("names.tsv", "cat\n", r"got \.tsv"),
+            ("names.txt", '["cat", "dog"]', r"got JSON; name the file \.json"),
+            ("names.json", '{"1": "cat", "2": "dog"}', r"mapping from 0, 1, \.\.\. to names"),
+            ("names.json", '{"names": ["cat"]}', "expected a list of names"),
+            ("names.json", "[1, 2]", "expected a list of names"),
+            ("names.json", "cat", "cannot read the file"),
+            ("names.yaml", "a: [", "cannot read the file"),
+        ],
+    )
+    def test_files_of_another_format_are_refused(self, tmp_path: Path, file: str, text: str, message: str) -> None:
+        (tmp_path / file).write_text(text)
+        with pytest.raises(InvalidArgumentError, match=message):
+            as_class_names(tmp_path / file)
+
     def test_wordnet_ids_are_recognized(self) -> None:
         ids, names = wnids(), imagenet_names()
         val = memory("val", Role.ID, (ids[7], ids[3]))

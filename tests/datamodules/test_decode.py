@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
 from oodlit.datamodules import MemorySource, Sample, unit_test_stream
-from oodlit.datamodules.decode import decode_image, image_size, max_pixels_of
+from oodlit.datamodules.decode import FORMATS, decode_image, image_size, max_pixels_of
 from oodlit.datamodules.published_sets import verify_set
 from oodlit.datamodules.shards import Entry, build_shards, listed_listing, verify_shards
 from oodlit.errors import DataError, InvalidArgumentError
@@ -102,7 +102,10 @@ def test_exif_orientation_is_ignored():
     assert decode_image(data).size == (8, 4)
 
 
-@pytest.mark.parametrize("format", ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM"])
+ALSO = ["AVIF"] if "AVIF" in FORMATS else []
+
+
+@pytest.mark.parametrize("format", ["JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", *ALSO])
 def test_the_content_decides_the_format(format):
     data = encoded(gradient(), format)
     assert decode_image(data).size == (23, 17)

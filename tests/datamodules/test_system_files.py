@@ -47,6 +47,14 @@ def test_they_are_no_classes_of_folders_and_archives(tmp_path: Path, kind: str) 
     assert listing.class_names == ("cat", "dog")
 
 
+@pytest.mark.filterwarnings("error")
+def test_extensions_of_images(tmp_path: Path) -> None:
+    """Every format that is decoded, by each of its usual extensions."""
+    names = [f"cat/0.{kind}" for kind in ("jpg", "JPEG", "jpe", "jfif", "png", "gif", "webp", "avif", "jp2", "tif")]
+    source = write_source("folder", tmp_path, dict.fromkeys(names, tiny_image(0)))
+    assert sorted(entry.path for entry in class_listing(source, Role.OOD)) == sorted(names)
+
+
 def test_they_are_no_classes_of_streams(tmp_path: Path) -> None:
     stream = folder_stream(write_source("folder", tmp_path, files()), role=Role.ID)
     assert stream.class_names == ("cat", "dog")

@@ -186,6 +186,18 @@ def test_relative_boxes_are_refused(tmp_path: Path) -> None:
     assert len(read_annotations(written(tmp_path, content), "near")) == 3
 
 
+@pytest.mark.parametrize("width", [64.5, "64", float("nan"), float("inf"), 0.0, -64, True])
+def test_sizes_are_whole_numbers_of_pixels(tmp_path: Path, width: Any) -> None:
+    content = coco()
+    for image in content["images"]:
+        image |= {"width": float(image["width"]), "height": float(image["height"])}  # as pandas saves them
+    found = read_annotations(written(tmp_path, content), "near")
+    assert found.sizes.tolist() == read_annotations(written(tmp_path, coco()), "near").sizes.tolist()
+    content["images"][1]["width"] = width
+    with pytest.raises(DataError, match=r"1 images without size .*expected whole numbers of pixels"):
+        read_annotations(written(tmp_path, content), "near")
+
+
 def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="not readable"):
         read_annotations(tmp_path / "none.json", "near")

@@ -1,6 +1,7 @@
 """Boxes in pixels of their image: what cannot be is refused before it looks like a detector that misses everything."""
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import nn
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import ObjectModule
-from oodlit.objects.adapters import FunctionReader, ImageBoxes
+from oodlit.objects.adapters import FunctionReader, HuggingFaceReader, ImageBoxes
 from oodlit.objects.files.box_bounds import are_outside, are_relative
 
 IMAGES = [torch.zeros(3, 30, 40), torch.zeros(3, 20, 50)]
@@ -72,6 +73,28 @@ def module(**changes: Callable[[torch.Tensor], torch.Tensor]) -> ObjectModule:
 def test_a_network_of_ones_own_that_misunderstands_is_told(change, message) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         module(**change).probe(IMAGES)
+
+
+class _Network(nn.Module):
+    """With the config of a network whose labels were sorted as text."""
+
+    def __init__(self, labels: dict) -> None:
+        super().__init__()
+        self.config = SimpleNamespace(id2label=labels, num_labels=len(labels))
+
+
+def test_names_are_in_the_order_of_the_logits() -> None:
+    names = [f"class {n}" for n in range(12)]
+    labels = {str(n): names[n] for n in sorted(range(12), key=str)}  # 0, 1, 10, 11, 2, ...
+    reader = HuggingFaceReader(_Network(labels), dict)
+    assert reader.class_names == tuple(names)
+    assert ObjectModule(reader, class_names=reader.class_names).class_names == tuple(names)
+    with pytest.raises(InvalidArgumentError, match=r"got 'class 10' where the network has 'class 2' \(class 2\)"):
+        ObjectModule(reader, class_names=list(labels.values()))
+    other = [f"name {n}" for n in range(12)]
+    assert ObjectModule(reader, class_names=other).class_names == tuple(other)  # the user's own names
+    assert HuggingFaceReader(_Network({0: "cat", 2: "dog"}), dict).class_names == ()
+    assert HuggingFaceReader(_Network({}), dict).class_names == ()
 
 
 def test_a_network_of_ones_own_may_give_no_box() -> None:

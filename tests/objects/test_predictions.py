@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -103,6 +104,30 @@ def test_no_box_at_all(tmp_path: Path, near: Annotations) -> None:
         found = read_predictions(path, near).detections
         assert len(found) == 0
         assert found.counts.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("names", [[], list(columns())])
+def test_no_box_saved_by_pandas(tmp_path: Path, near: Annotations, names: list[str]) -> None:
+    path = tmp_path / "boxes.parquet"
+    pd.DataFrame(columns=names).to_parquet(path)
+    found = read_predictions(path, near, classes=CLASSES, scores=["energy"])
+    assert len(found.detections) == 0
+    assert found.detections.keys == near.keys
+    assert found.scores["energy"].shape == (0,)
+    pd.DataFrame(columns=["x"]).to_parquet(path)  # no boxes at all, but of something else
+    with pytest.raises(DataError, match="missing columns"):
+        read_predictions(path, near)
+
+
+def test_folders_are_no_columns(tmp_path: Path, near: Annotations) -> None:
+    folder = tmp_path / "confidence=0.5" / "groups=zebra" / "category_id=17"
+    folder.mkdir(parents=True)
+    path = as_parquet(folder, columns())
+    found = read_predictions(path, near, classes=CLASSES).detections
+    assert found.confidence.tolist() == [0.5, 0.9, 0.1]
+    assert found.classes.tolist() == [1, 2, 0]  # of the logits
+    with pytest.raises(DataError, match="not readable as Parquet"):
+        read_predictions(Path(folder.parent.rename(tmp_path / "boxes.parquet")), near)
 
 
 def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:

@@ -17,7 +17,10 @@ from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 
-IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
+IMAGE_FIELDS = (
+    *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm"),
+    *("jp2", "j2k", "avif"),
+)
 """Extensions of the image field, case-insensitive."""
 LABEL_FIELD = "cls"
 """The class index as decimal text."""

@@ -15,7 +15,7 @@ from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
 from oodlit.errors import DataError
 
-_ALIASES = {"jpeg": "jpg", "tif": "tiff"}  # one field name per format, as timm expects it
+_ALIASES = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tif": "tiff"}  # one field name per format, as timm expects it
 
 
 @dataclass(frozen=True)

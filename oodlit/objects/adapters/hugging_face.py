@@ -33,6 +33,13 @@ class HuggingFaceReader(ImageReader):
         self.class_layer = ClassLayer(None, None, problem="")
         self._name: str | None = None  # of the class layer: None before the first image, empty if there is none
 
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes in the order of the logits, by `id2label` of the config; () if it is incomplete."""
+        labels = getattr(getattr(self.network, "config", None), "id2label", None) or {}
+        names = {int(number): str(name) for number, name in labels.items()}  # JSON files have text, in order of text
+        return tuple(names[n] for n in range(len(names))) if set(names) == set(range(len(names))) else ()
+
     def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
         """Return the boxes of one image by falling confidence."""
         inputs = self._inputs(image)

@@ -228,9 +228,10 @@ def _images(entries: Sequence[_Entry], problems: Problems) -> _Images:
             problems.add("ids of images that occur twice", f"{where}: {identity}")
         width, height = entry.get("width"), entry.get("height")
         if not (_is_length(width) and _is_length(height)):
-            problems.add("images without size", f"{where}, id {identity}: width {width!r}, height {height!r}")
+            example = f"{where}, id {identity}: width {width!r}, height {height!r}"
+            problems.add("images without size", example, "expected whole numbers of pixels")
             continue
-        found[identity] = (width, height), str(entry.get("file_name") or "")
+        found[identity] = (int(width), int(height)), str(entry.get("file_name") or "")
     return found
 
 
@@ -363,8 +364,9 @@ def _is_integer(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _is_length(value: Any) -> TypeGuard[int]:
-    return _is_integer(value) and 0 < value < 1 << 31
+def _is_length(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number of pixels; pandas saves whole numbers as 64.0."""
+    return is_number(value) and 0 < value < 1 << 31 and value == int(value)
 
 
 def _plain(name: str) -> str:

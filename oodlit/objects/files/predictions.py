@@ -272,10 +272,13 @@ def _categories(values: list[Any], path: Path) -> list[Any] | None:
 
 def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:  # `read_table` adds columns for folders such as `split=near`
+            table = file.read()
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
     names = table.column_names
+    if not names or (not len(table) and {"image_id", "confidence"} <= set(names)):
+        return _no_rows(scores)  # pandas saves a table without rows with other types, or without columns
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
         raise DataError(f"{path}: missing columns {missing}; found {names}")
     for name in scores:
@@ -296,6 +299,10 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         _vectors(table, "logits", path),
         _vectors(table, "features", path),
     )
+
+
+def _no_rows(scores: Sequence[str]) -> _Rows:
+    return _Rows([], np.zeros((0, 4)), np.zeros(0), None, {name: np.zeros(0) for name in scores})
 
 
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
