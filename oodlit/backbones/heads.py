@@ -157,6 +157,7 @@ class Heads:
             return f"its final layer {unused[0]!r} is not used in the forward pass"
         try:
             features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)
+            _check_rows(layer, len(features), len(logits))
             self._widths[self.layers[0]] = features.shape[1]
             head = self.head
         except (OodlitError, RuntimeError, TypeError) as error:  # a module may not accept unit vectors
@@ -178,6 +179,14 @@ class Heads:
         return (
             f"the logits are not a linear function of the input of layer {layer!r}"
             f" (largest difference {off:.3g}, logits up to {scale:.3g})"
+        )
+
+
+def _check_rows(layer: str, rows: int, images: int) -> None:
+    if rows != images:
+        raise RequirementError(
+            f"layer {layer!r} receives {rows} rows for {images} images, so its inputs are not the features of single"
+            " images, as with test-time augmentation inside the network"
         )
 
 

@@ -252,7 +252,7 @@ def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest
     assert partial in (out / "report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("option", ["--max_batches=0", "--batch_size=0", "--num_workers=-1"])
+@pytest.mark.parametrize("option", ["--max_batches=0", "--max_batches=-1", "--batch_size=0", "--num_workers=-1"])
 def test_numbers_out_of_range(option: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--config", str(config), "--out", str(tmp_path / "out"), option]) == 2
     assert "must be at least" in one_line(capsys.readouterr().err)

@@ -1,14 +1,17 @@
 """Networks as people have them: wrapped, compiled, frozen, with other outputs, or not usable at all."""
 
 import copy
+import pickle
 
 import pytest
 import torch
 from torch import nn
 
 from oodlit import OODModule
+from oodlit.detectors import MSP, ODIN, Mahalanobis
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
+from tests.callbacks.support import run
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -210,3 +213,47 @@ def test_labels_of_any_kind():
     assert module.predict_step((IMAGES, [1, 2]), 0).labels.tolist() == [1, 2]
     with pytest.raises(InvalidArgumentError, match=r"expected labels to be integers.*\(2,\) and dtype torch.float32"):
         module.predict_step((IMAGES, torch.tensor([1.0, 2.0])), 0)
+
+
+class Augmented(nn.Module):
+    """Averages the logits of an image and its mirror image, which pass through the layers as one batch."""
+
+    def __init__(self, *, is_averaged: bool) -> None:
+        super().__init__()
+        self.network, self.is_averaged = TinyConvNet(6), is_averaged
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = self.network(torch.cat([images, images.flip(-1)]))
+        return logits.view(2, len(images), -1).mean(dim=0) if self.is_averaged else logits
+
+
+def test_augmentation_inside_the_network_leaves_the_logits():
+    module, images = OODModule(Augmented(is_averaged=True)), torch.rand(4, 3, 8, 8)
+    facts = module.probe(images)
+    assert (facts.num_classes, facts.width) == (6, 0)
+    message = "layer 'network.head' receives 8 rows for 4 images, so its inputs are not the features of single images"
+    assert facts.head_problem.startswith(message)
+    with torch.no_grad():
+        made = module(images)
+        torch.testing.assert_close(made.logits, module.network.eval()(images))
+    assert made.features is None
+    with pytest.warns(UserWarning, match="'mahalanobis' is skipped: it needs features"):
+        results = run([MSP(), Mahalanobis()], module=module).results
+    assert results.detectors == ("msp",)
+
+
+def test_augmentation_that_is_not_averaged_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"^Augmented: expected one row of logits per image \(4\), got 8$"):
+        OODModule(Augmented(is_averaged=False)).probe(torch.rand(4, 3, 8, 8))
+
+
+@pytest.mark.parametrize("make_copy", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_copy_of_a_module_that_was_used_in_a_run_works(make_copy):
+    module = OODModule(TinyConvNet(6))
+    results = run([MSP(), ODIN()], module=module).results
+    copied = make_copy(module)
+    assert copied.fingerprint == module.fingerprint
+    with torch.no_grad():
+        copied.network.head.weight.zero_()
+    assert run([MSP(), ODIN()], module=module).results.scores.equals(results.scores)
+    assert run([MSP(), ODIN()], module=make_copy(module)).results.scores.equals(results.scores)
