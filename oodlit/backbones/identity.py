@@ -94,7 +94,7 @@ class WeightsWatch:
 
     def _look(self) -> tuple[list[tuple[object, ...]], list[bytes]]:
         tensors = _tensors(self.network)
-        known = [(tensor.dtype, tensor.shape, version_of(tensor)) for tensor in tensors]
+        known: list[tuple[object, ...]] = [(t.dtype, t.shape, version_of(t)) for t in tensors]
         samples: dict[object, list[Tensor]] = {}
         for tensor in tensors:
             sample = _sample(tensor.detach())
@@ -109,7 +109,7 @@ def _sample(value: Tensor) -> Tensor:
     if value.is_sparse:
         value = value.coalesce().values()
     # In the order of the memory, so that channels-last weights are not copied.
-    flat = value.permute(sorted(range(value.ndim), key=lambda axis: -value.stride(axis))).flatten()
+    flat = value.permute(sorted(range(value.ndim), key=value.stride().__getitem__, reverse=True)).flatten()
     return flat[:: -(-len(flat) // SAMPLED) or 1]
 
 

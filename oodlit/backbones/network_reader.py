@@ -42,7 +42,7 @@ def _in_eval_mode(
         with eval_mode(self.network):
             return method(self, *args, **kwargs)
 
-    return wrapped
+    return wrapped  # type: ignore[return-value]  # mypy does not see through `functools.wraps` here
 
 
 class NetworkReader:

@@ -120,7 +120,7 @@ def _sample(source: object) -> str:
     for kind, inner in _INNER.items():
         if isinstance(source, kind):
             return _digest(found) if any(found := [_sample(one) for one in inner(source)]) else ""
-    if isinstance(source, ShardSource) or not isinstance(source, Source) or getattr(source, "content", ""):
+    if isinstance(source, ShardSource) or not isinstance(source, Source) or bool(getattr(source, "content", "")):
         return ""
     return "" if (digest := _digest(_read(source))) != _digest(_read(source)) else digest
 

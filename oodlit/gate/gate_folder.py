@@ -51,7 +51,7 @@ def load_run(
         )
     name = _chosen(detector, results.detectors, folder)
     places = [Path(results.run.fitted_from or folder / "fitted"), folder / UNFINISHED / "fitted"]
-    fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit)
+    fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit_digest)
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
     backbone = GateBackbone(

@@ -51,7 +51,7 @@ class GateBackbone(msgspec.Struct, frozen=True):
     def config_of_network(self) -> str | None:
         """The part of the configuration that a gate reads: seed, network and transform, without data and loggers."""
         known = self.configuration
-        kept = {name: known[name] for name in ("seed", "backbone") if name in known}
+        kept: dict[str, Any] = {name: known[name] for name in ("seed", "backbone") if name in known}
         transform = recorded_transform(known)
         kept |= {} if transform is None else {"data": {"init_args": {"transform": transform}}}
         return str(yaml.safe_dump(kept, sort_keys=False)) if kept else None

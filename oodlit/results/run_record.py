@@ -1,7 +1,7 @@
 """The record of a run, `run.json`: everything that is known about a run besides its scores and its table."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -70,7 +70,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         cache: The feature cache that the run read: its folder, and how it was recorded.
         warnings: Warnings shown during the run; None if they were not collected.
         fitted_from: Folder of the fitted detectors that the run used; empty if it fitted them itself.
-        fit: Digest of the saved fit that the scores come from; empty for results in memory and older ones.
+        fit_digest: Digest of the saved fit that the scores come from; empty for results in memory and older ones.
         title: Title of the page.
         caveat: What to keep in mind about the numbers, shown above them.
         every_detector: Whether nobody chose the detectors: all that apply were used.
@@ -109,7 +109,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     cache: dict[str, Any] = {}
     warnings: list[str] | None = None
     fitted_from: str = ""
-    fit: str = ""
+    fit_digest: str = ""
     title: str = ""
     caveat: str = ""
     every_detector: bool = False
@@ -200,7 +200,7 @@ _SETTINGS = ("backbone", "cache", "detector_settings")
 
 def _masked(entries: dict[str, Any], kind: type[RunRecord]) -> dict[str, Any]:
     """Mask secrets in the entries of a record, except in the links to papers."""
-    special = {"argv": mask_words, "config": mask_yaml, "references": lambda papers: papers}
+    special: dict[str, Callable[[Any], Any]] = {"argv": mask_words, "config": mask_yaml, "references": lambda papers: papers}
     own = set(kind.__struct_fields__) - {*_SETTINGS, "extra"}
     return {
         name: (special[name] if name in special and value else _mask_texts if name in own else mask)(value)

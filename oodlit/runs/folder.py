@@ -86,7 +86,7 @@ class OutputFolder:
                 if self.saved_fit is None:
                     save(detectors, folder / FITTED, origin)
                     self.fit = fit_digest(folder / FITTED)
-                unfinished.begin(folder, structs.replace(record, **more, fit=self.fit))
+                unfinished.begin(folder, structs.replace(record, **more, fit_digest=self.fit))
                 remove(self._unfinished)
                 move(folder, self._unfinished)
         self.fit = gather_objects(group, self.fit)[0]  # nobody writes scores before the folder is the new one

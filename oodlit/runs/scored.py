@@ -335,7 +335,7 @@ class ScoredRun(RowKind):
         return structs.replace(
             record,
             key="" if self.output is None else self.output.progress.digest,
-            fit="" if self.output is None else self.output.fit,
+            fit_digest="" if self.output is None else self.output.fit,
             resumed=self.resumed.text,
             bank=self.bank,
             not_applicable=self.choice.not_applicable | failed,

@@ -85,7 +85,7 @@ def test_a_run_with_another_fit_is_another_run(
 def test_runs_of_earlier_versions_do_not_know_their_fit(first: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(first, tmp_path / "run")
     text = (folder / "run.json").read_text()
-    digest = Results.load(folder).run.fit
+    digest = Results.load(folder).run.fit_digest
     assert len(digest) == 32
     (folder / "run.json").write_text(text.replace(digest, ""))
     replace_fit(folder / "fitted")

@@ -237,7 +237,7 @@ def test_a_page_that_cannot_be_drawn_loses_no_number(data, tmp_path, monkeypatch
     def broken(*_args: object) -> None:
         raise OSError("no room for pictures")
 
-    monkeypatch.setattr("oodlit.runs.boxes.recorder.save_pictures", broken)
+    monkeypatch.setattr("oodlit.callbacks.object_detection.save_pictures", broken)
     with pytest.raises(OSError, match="no room for pictures"):
         predict([MSP()], data, output_dir=tmp_path / "out")
     assert len(ObjectResults.load(tmp_path / "out").boxes) > 0
