@@ -200,7 +200,8 @@ _SETTINGS = ("backbone", "cache", "detector_settings")
 
 def _masked(entries: dict[str, Any], kind: type[RunRecord]) -> dict[str, Any]:
     """Mask secrets in the entries of a record, except in the links to papers."""
-    special: dict[str, Callable[[Any], Any]] = {"argv": mask_words, "config": mask_yaml, "references": lambda papers: papers}
+    special: dict[str, Callable[[Any], Any]] = {"argv": mask_words, "config": mask_yaml}
+    special["references"] = lambda papers: papers
     own = set(kind.__struct_fields__) - {*_SETTINGS, "extra"}
     return {
         name: (special[name] if name in special and value else _mask_texts if name in own else mask)(value)

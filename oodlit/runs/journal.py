@@ -200,13 +200,13 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         },
         "kept": sorted(choice.kept),
         "earlier": None if choice.earlier is None else list(choice.earlier.__dict__.values()),
-        "fit": choice.fit,
         "streams": {stream.name: identity(stream) for stream in streams},
         "on_error": datamodule.on_error,
         "precision": str(trainer.precision),
         "acceleration": _acceleration_of(trainer, datamodule),
         "limit": str(trainer.limit_predict_batches),
-        **({"decode": decoder} if decoder else {}),
+        # Only where they are set, so that earlier versions' runs can resume.
+        **{name: value for name, value in (("decode", decoder), ("fit", choice.fit)) if value},
     }
 
 

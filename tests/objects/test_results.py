@@ -259,7 +259,7 @@ def test_what_does_not_fit_is_named() -> None:
     refused(
         [inside, replace(lost, annotations=split.annotations)],
         DataError,
-        "1 images with predictions are missing from the annotations, first near/1",
+        "1 of 2 images have no annotations, first near/1",
     )
     refused([inside, split], DataError, "classes that the network does not know: cat; it knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
