@@ -140,12 +140,27 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     urls = {}
     marks = {name: marks_of(results, detector, name) for name in {key.partition("/")[0] for key in stored}}
     for key, url in stored.items():
-        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])), formats=["PNG", "JPEG"])
-        if max(picture.size) > SIDE:  # before any pixel is decoded
-            raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels a side, got {picture.size}")
+        picture = _stored_picture(base64.b64decode(url.partition(",")[2]), key)
         times = SIDE // max(picture.size)
         if times > 1:  # room for lines and labels
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
         drawn = draw_boxes(picture, marks[key.partition("/")[0]][key], size=sizes[key] if sizes[key][0] else None)
         urls[key] = data_url(jpeg(drawn), "jpeg")
     return urls
+
+
+def _stored_picture(data: bytes, key: str) -> Image.Image:
+    """Decode a stored picture, which may come from elsewhere.
+
+    Raises:
+        DataError: It is broken, of another format, or larger than those that `save_pictures` writes.
+    """
+    try:
+        picture: Image.Image = Image.open(io.BytesIO(data), formats=["PNG", "JPEG"])
+        if max(picture.size) <= SIDE:  # before any pixel is decoded
+            picture.load()
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise DataError(f"thumbnail of {key!r}: not readable ({error}); delete the folder to skip pictures") from error
+    if max(picture.size) > SIDE:
+        raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels a side, got {picture.size}")
+    return picture

@@ -1,6 +1,9 @@
 """Thumbnails from elsewhere: a page embeds only small PNG and JPEG files in its folder."""
 
+import io
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -89,3 +92,35 @@ def test_a_stored_picture_of_boxes_is_small(tmp_path: Path, size: tuple[int, int
     Image.new("RGB", size).save(file_of(tmp_path, key), "PNG")
     with pytest.raises(DataError, match="expected at most 320 pixels a side"):
         drawn_pictures(results, results.detectors[0], tmp_path, [key])
+
+
+def png_of_size(side: int) -> bytes:
+    """A PNG whose header promises more pixels than it has."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "PNG")
+    data = buffer.getvalue()
+    header = b"IHDR" + struct.pack(">II", side, side) + data[24:29]
+    return data[:12] + header + struct.pack(">I", zlib.crc32(header)) + data[33:]
+
+
+@pytest.mark.parametrize("side", [12_000, 60_000])
+def test_a_stored_picture_that_promises_too_much_is_refused(tmp_path: Path, side: int) -> None:
+    """Pillow warns of the first one, and stops at the second one with an error of its own."""
+    results = example()
+    key = results.images["key"].iloc[0]
+    store(tmp_path, {key: Image.new("RGB", (8, 8))}, 128)
+    file_of(tmp_path, key).write_bytes(png_of_size(side))
+    with pytest.raises(DataError, match=f"thumbnail of {key!r}: "):
+        drawn_pictures(results, results.detectors[0], tmp_path, [key])
+
+
+def test_a_broken_stored_picture_is_named(tmp_path: Path) -> None:
+    results = example()
+    key = results.images["key"].iloc[0]
+    store(tmp_path, {key: Image.effect_noise((200, 200), 90)}, 128)
+    file = file_of(tmp_path, key)
+    whole = file.read_bytes()
+    for data in (whole[:100], whole[: len(whole) // 2], b"\xff\xd8\xff" + b"%!PS"):
+        file.write_bytes(data)
+        with pytest.raises(DataError, match=f"thumbnail of {key!r}: not readable"):
+            drawn_pictures(results, results.detectors[0], tmp_path, [key])
