@@ -118,11 +118,11 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
 
 
 def _reversed(results: RunResults) -> Iterator[Finding]:
-    """Single detectors that score a set backwards, although most others do not."""
+    """Single detectors that score a set backwards, although most others, at least two, do not."""
     sets: dict[str, list[str]] = {}
     for dataset, rows, clearly, others in _ranked_backwards(results):
         for detector, value in zip(clearly["detector"], clearly["value"], strict=True):
-            if len(others) * 2 > len(rows) - 1:
+            if len(others) > max(1, (len(rows) - 1) / 2):
                 sets.setdefault(detector, []).append(f"{dataset!r} ({100 * value:.1f} %)")
     for detector, found in sets.items():
         config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)

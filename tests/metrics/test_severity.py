@@ -1,6 +1,7 @@
 """Levels of severity against plain loops, and the properties of the protocol (COOD, ICLR 2023)."""
 
 import math
+import pickle
 from fractions import Fraction
 from itertools import pairwise
 
@@ -362,3 +363,17 @@ def test_intervals_cover_what_they_say():
 def test_one_class_alone_has_no_interval():
     intervals, mean = level_intervals(torch.tensor([0.5, 0.9]), torch.tensor([3, 3]), torch.arange(2), [0, 1], 1)
     assert np.isnan([*intervals[0], *intervals[1], *mean]).all()
+
+
+@pytest.mark.parametrize(("num_classes", "levels"), [(1, 2), (1, 11), (3, 2)])
+def test_streamed_values_have_the_documented_shapes(num_classes: int, levels: int) -> None:
+    """Also with one class, and after pickling."""
+    metric = m.SeverityLevels(num_classes=num_classes, id_classes=1, levels=levels)
+    groups = torch.cat([torch.tensor([-1, -1]), torch.arange(num_classes).repeat(2)])
+    is_test = torch.arange(len(groups)) < 2 + num_classes
+    for one in (metric, pickle.loads(pickle.dumps(metric))):
+        one.update(torch.arange(len(groups)).double(), groups >= 0, groups, is_test)
+        shapes = {name: tuple(value.shape) for name, value in one.compute().items()}
+        assert shapes == {
+            "auroc": (levels,), "fpr": (levels,), "mean_auroc": (), "mean_fpr": (), "severities": (num_classes,)
+        }  # fmt: skip

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -235,3 +236,23 @@ def test_figures_stand_on_the_base_of_results():
         text = file.read_text(encoding="utf-8")
         assert "from oodlit.results import" not in text, file
         assert "oodlit.results.results" not in text, file
+
+
+@pytest.mark.parametrize("names", [["msp"], [f"d{i}" for i in range(6)]], ids=["bars", "heat map"])
+def test_many_classes_make_no_endless_figure(names):
+    """The classes with the highest values are shown; the mean is over all of them."""
+    n = 300
+    outside = {"key": [f"far/{i}" for i in range(2 * n)], "dataset": "far", "group": np.arange(2 * n) % n}
+    inside = {"key": [f"val/{i}" for i in range(100)], "dataset": "val", "group": -1}
+    frame = pd.concat([pd.DataFrame(inside), pd.DataFrame(outside)], ignore_index=True).assign(label=-1, prediction=0)
+    values = np.r_[np.linspace(1, 2, 100), np.where(outside["group"] < 7, 3.0, 0.0)]
+    frame = frame.assign(**dict.fromkeys(names, values))
+    infos = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD, tuple(f"c{i}" for i in range(n)))]
+    results = Results.from_scores(frame, infos, names, bootstrap=0)
+    chart = plots.fpr_per_class.describe(results)
+    assert len(chart.classes) == len(chart.cells) == 100
+    assert {f"c{i}" for i in range(7)} == set(chart.classes[:7])
+    assert chart.totals[0].value == pytest.approx(7 / n)
+    assert chart.title.endswith("the 100 highest of 300 classes")
+    figure = plots.fpr_per_class(results)
+    assert max(figure.get_size_inches()) < 60

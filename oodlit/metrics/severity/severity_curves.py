@@ -5,8 +5,9 @@ over their images, divided by all pairs. Two binary searches per image, and pref
 integers.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
 import torch
@@ -321,6 +322,17 @@ class SeverityLevels(StreamMetric):
         self.append("test_groups", all_groups[test])
         self.append("confidences", averaged[estimation])
         self.append("estimation_groups", all_groups[estimation])
+
+    def _wrap_compute(self, compute: Callable[..., Any]) -> Callable[..., Any]:
+        """Keep the documented shapes: torchmetrics makes scalars of tensors with one element."""
+        wrapped = super()._wrap_compute(compute)
+
+        @wraps(compute)
+        def shaped(*args: Any, **kwargs: Any) -> dict[str, Tensor]:
+            found = wrapped(*args, **kwargs)
+            return {name: value if name.startswith("mean_") else value.reshape(-1) for name, value in found.items()}
+
+        return shaped
 
     def result(self) -> dict[str, Tensor]:
         """Return values of the levels, their means, and the severities.

@@ -13,6 +13,9 @@ from oodlit.results.run_results import RunResults
 from oodlit.results.views.tables import per_class
 from oodlit.roles import Role
 
+MOST_CLASSES = 100
+"""Number of classes that a figure can show legibly."""
+
 
 @Plot
 def fpr_per_class(
@@ -23,6 +26,9 @@ def fpr_per_class(
     metric: str | None = None,
 ) -> Grid:
     """FPR of every OOD class: bars with 95 % intervals for up to four detectors, a heat map for more.
+
+    Of more than 100 classes, the figure shows the 100 with the highest values, as its title states; means are over
+    all classes.
 
     Args:
         results: The results.
@@ -46,8 +52,10 @@ def fpr_per_class(
     known = map(str, per_class(results, info.name, metric).index)
     hardness = {name: float(np.mean([shares[detector, name].value for detector in names])) for name in known}
     classes = sorted(hardness, key=lambda name: (*_nan_last(-hardness[name]), name))
+    shown = f", the {MOST_CLASSES} highest of {len(classes):,} classes" if len(classes) > MOST_CLASSES else ""
+    classes = classes[:MOST_CLASSES]
     return Grid(
-        f"{pretty(metric)} per class of {info.name}",
+        f"{pretty(metric)} per class of {info.name}{shown}",
         tuple(classes),
         tuple(names),
         tuple(tuple(shares[detector, name] for detector in names) for name in classes),
