@@ -106,6 +106,20 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         held.release()
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether another process or thread holds the `lock` of the file at `path`; False if that is unknown."""
+    held = FileLock(path, timeout=0)
+    try:
+        if path.is_file():
+            held.acquire()
+    except Timeout:
+        return True
+    except OSError:  # the folder is not writable, or the file system has no locks
+        return False
+    held.release()
+    return False
+
+
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
     """Create an empty file beside `target` that will replace it; removed at the end unless renamed.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.results.files.storage import RUN, UNFINISHED
-from oodlit.results.files.unfinished import interruption
+from oodlit.results.files.unfinished import interruption, is_running, state
 from oodlit.results.results import Results, UnfinishedRunWarning
 
 
@@ -28,7 +28,7 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
         results = Results.load(directory)
     why = interruption(results.run)
     if not why and (Path(directory) / UNFINISHED / RUN).is_file():
-        why = "a newer run was interrupted or is still running; the complete results are those of the run before"
+        why = f"a newer run {state(Path(directory))}; the complete results are those of the run before"
     if not why and results.run.dry_run:
         raise InvalidArgumentError(
             f"{directory}: a dry run with {results.run.dry_run}, which read only a part of each data set; limits need"
@@ -36,8 +36,9 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
             " pytest --oodlit-allow-unfinished)"
         )
     if why:
+        way_out = "Wait for it" if is_running(Path(directory)) else "Rerun the command to resume the run"
         raise InvalidArgumentError(
-            f"{directory}: {why}; limits require complete results. Rerun the command to resume the run, or allow"
+            f"{directory}: {why}; limits require complete results. {way_out}, or allow"
             " unfinished results (oodlit guard --allow_unfinished, pytest --oodlit-allow-unfinished)"
         )
     return results

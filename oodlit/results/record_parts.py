@@ -273,6 +273,8 @@ class Unfinished(msgspec.Struct, frozen=True):
 
     Args:
         missing: Names of the data sets without results.
+        is_running: Whether the run was still running when its results were read.
     """
 
     missing: list[str]
+    is_running: bool = False

@@ -132,7 +132,7 @@ class Results(RunResults):
         read; the newer data sets are in its subfolder `unfinished`.
 
         Warns:
-            UnfinishedRunWarning: The run, or a newer one, was interrupted.
+            UnfinishedRunWarning: The run, or a newer one, was interrupted or is still running.
 
         Raises:
             DataError: A file is missing, unreadable, or does not belong to the others, or no data set was finished.
@@ -141,11 +141,11 @@ class Results(RunResults):
         if not storage.is_complete(directory):
             for folder in (beside, Path(directory)):
                 if (found := unfinished.read(folder)) is not None:
-                    return cls._from_finished_streams(found, folder)
+                    return cls._from_finished_streams(found, folder, Path(directory))
         elif (beside / storage.RUN).is_file():
             warnings.warn(
-                f"{directory}: a newer run was interrupted; these are the complete results of the run before. The"
-                f" finished data sets of the newer run are in {beside}",
+                f"{directory}: a newer run {unfinished.state(Path(directory))}; these are the complete results of the"
+                f" run before. The finished data sets of the newer run are in {beside}",
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
@@ -155,22 +155,23 @@ class Results(RunResults):
         return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
     @classmethod
-    def _from_finished_streams(cls, found: FinishedStreams, folder: Path) -> "Results":
+    def _from_finished_streams(cls, found: FinishedStreams, folder: Path, place: Path) -> "Results":
         names = ", ".join(info.name for info in found.datasets)
         if not any(info.role is Role.ID for info in found.datasets):
             raise DataError(
-                f"{folder}: the run was interrupted after {names}, before it had finished the ID set, so nothing can be"
-                " evaluated; reuse its fitted detectors with fitted=..."
+                f"{folder}: the run {unfinished.state(place)} after {names}, before it had finished the ID set, so"
+                " nothing can be evaluated; reuse its fitted detectors with fitted=..."
             )
         warnings.warn(
-            f"{folder}: the run was interrupted; finished: {names}; missing: {', '.join(found.missing) or 'the table'}",
+            f"{folder}: the run {unfinished.state(place)}; finished: {names}; missing:"
+            f" {', '.join(found.missing) or 'the table'}",
             UnfinishedRunWarning,
             stacklevel=3,
         )
         run = structs.replace(
             found.run,
             processes=0,
-            unfinished=Unfinished(found.missing),
+            unfinished=Unfinished(found.missing, unfinished.is_running(place)),
             not_applicable=found.run.not_applicable | found.left_out,
         )
         settings = found.run.settings.to_json() | {"classes": {}}

@@ -21,7 +21,7 @@ from oodlit.detectors.contract.saving import fit_digest
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import DatasetInfo
 from oodlit.results.files import unfinished
-from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.files.storage import LOCK, UNFINISHED
 from oodlit.results.run_record import RunRecord
 from oodlit.runs.journal import Progress
 
@@ -155,7 +155,7 @@ class OutputFolder:
         return self._unfinished if (self._unfinished / unfinished.RUN).is_file() else None
 
 
-def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
+def lock_folder(folder: Path, *, what: str = "output_dir", name: str = LOCK) -> contextlib.ExitStack:
     """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
 
     Args:
@@ -175,6 +175,17 @@ def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") 
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held
+
+
+def check_not_in_use(folder: Path) -> None:
+    """Refuse an existing folder that another run is writing to.
+
+    Raises:
+        InvalidArgumentError: Another run is writing there, or nothing can be written there.
+    """
+    if folder.is_dir():
+        check_writable(folder)
+        lock_folder(folder).close()
 
 
 def _linked(source: Path, target: Path) -> bool:

@@ -19,7 +19,7 @@ from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, synchronize
 from oodlit.errors import DataError, RunIsCompleteError
 from oodlit.outputs import Outputs
-from oodlit.results import Finding, FindingWarning
+from oodlit.results import Finding, FindingWarning, UnfinishedRunWarning
 from oodlit.results.files.storage import is_complete
 from oodlit.results.record_parts import SkippedImage, TimeRecord
 from oodlit.results.run_record import RunRecord
@@ -141,7 +141,10 @@ class ScoredRun(RowKind):
             process=trainer.global_rank,
             every_s=self.options.keep_every_s,
         )
-        if self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnfinishedRunWarning)  # of this run, which resumes
+            is_over = self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest)
+        if is_over:
             raise RunIsCompleteError(
                 f"{output.path}: this run is already complete; load it with {self.loader}.load, or repeat it"
                 " without resume=True"

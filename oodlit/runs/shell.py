@@ -12,6 +12,7 @@ from oodlit.backbones.loading import kept_mode
 from oodlit.base import peers
 from oodlit.base.plan import RunPlan
 from oodlit.base.termination import end_on_sigterm, is_default, say_where
+from oodlit.results.files.storage import LOCK
 from oodlit.runs.folder import check_writable, lock_folder
 from oodlit.runs.recorder import Recorder
 from oodlit.runs.run_checks import Parts, check_outputs, check_packages, warn_of_many_predictions
@@ -32,7 +33,7 @@ class RunCallback(pl.Callback):
     """
 
     def __init__(
-        self, parts: Parts, folder: str | Path | None, *, argument: str = "output_dir", lock: str = ".lock"
+        self, parts: Parts, folder: str | Path | None, *, argument: str = "output_dir", lock: str = LOCK
     ) -> None:
         super().__init__()
         warn_of_two()

@@ -104,7 +104,6 @@ class Mine(TrainFreeDetector):
         return outputs.max_logits
 
 
-@pytest.mark.filterwarnings("ignore:.*a newer run was interrupted")
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSYS])
 def test_a_folder_on_an_object_store_is_written_replaced_and_resumed(tmp_path, monkeypatch, code):
     """Mounted object stores rename files but not folders, which some report as too many open files."""

@@ -9,12 +9,14 @@ import pytest
 from msgspec import structs
 
 from oodlit import Results, Role
+from oodlit.base import atomic
 from oodlit.callbacks import evaluate_arrays
 from oodlit.cli.main import main
 from oodlit.detectors import MSP, Detector, ViM
 from oodlit.errors import UnknownNameError
-from oodlit.results import DatasetInfo, FindingWarning, crossings
+from oodlit.results import DatasetInfo, FindingWarning, UnfinishedRunWarning, crossings
 from oodlit.results.files import unfinished
+from oodlit.runs.folder import lock_folder
 from tests.callbacks.support import make_streams, run
 
 CONFIG = """
@@ -108,6 +110,45 @@ def test_a_run_that_was_interrupted_is_never_a_pass(
     capsys.readouterr()
     assert main([*call, "--allow_unfinished"]) == 0
     assert "Within the limit, for the finished part of the run\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_newer", [True, False])
+def test_a_run_in_progress_is_not_called_interrupted(
+    folder: str, is_newer: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    break_off(tmp_path)
+    if not is_newer:
+        for name in ("run.json", "table.csv", "scores.parquet"):
+            (tmp_path / name).unlink()
+    message = f"{'a newer' if is_newer else 'the'} run is still running"
+    with lock_folder(tmp_path):
+        with pytest.warns(UnfinishedRunWarning, match=message):
+            running = Results.load(folder)
+        assert main(["guard", folder, "--fail-if", "model: accuracy < 0.1"]) == 2
+        err = capsys.readouterr().err
+        assert message in err
+        assert "Wait for it" in err
+        with pytest.warns(UnfinishedRunWarning, match=message):
+            assert main(["report", folder, "--out", str(tmp_path / "page.html")]) == 0
+    if not is_newer:
+        assert any("the run is still running; missing data sets: near" in found.text for found in running.findings)
+        assert "is still running" in (tmp_path / "page.html").read_text()
+    with pytest.warns(UnfinishedRunWarning, match="was interrupted"):
+        Results.load(folder)
+
+
+def test_a_run_into_a_folder_in_use_is_refused_before_it_says_that_it_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], folder: str
+) -> None:
+    break_off(tmp_path)
+    monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(CONFIG)
+    with lock_folder(tmp_path):
+        assert main(["evaluate", "--config", "run.yaml", "--out", folder]) == 2
+    out, err = capsys.readouterr()
+    assert "another run is writing there" in err
+    assert "unfinished" not in out + err
 
 
 @pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")

@@ -27,7 +27,7 @@ from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit
 from oodlit.results.run_record import joined
-from oodlit.runs import RunLog, figures_of, log_to_all
+from oodlit.runs import RunLog, check_not_in_use, figures_of, log_to_all
 
 
 def predict_and_print(
@@ -176,6 +176,8 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
 def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
     """Check the folder for the results, and report what an earlier run left in it."""
     out = asked.out
+    if is_first_process():
+        check_not_in_use(out)  # before the messages, which are wrong if another run is writing there
     is_replaced = check_folder(out, fitted=asked.options.get("fitted"))
     started = None if asked.again else extent(out / UNFINISHED)
     if started is not None:

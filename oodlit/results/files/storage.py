@@ -27,6 +27,8 @@ ESTIMATES = "estimates.parquet"
 """Only with pools."""
 UNFINISHED = "unfinished"
 """Subfolder for the finished streams of a run that is not complete."""
+LOCK = ".lock"
+"""File that a run locks in its folder until it ends."""
 FILES = (RUN, TABLE, SCORES)
 IMAGES, OBJECTS = "images.parquet", "objects.parquet"
 """Only of runs of boxes."""

@@ -11,16 +11,17 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from oodlit.base.atomic import write_bytes, write_text
+from oodlit.base.atomic import is_locked, write_bytes, write_text
 from oodlit.base.json_files import read_json, to_json
 from oodlit.errors import DataError
 from oodlit.results.files.class_sums import estimates
-from oodlit.results.files.storage import read_parquet
+from oodlit.results.files.storage import LOCK, read_parquet
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
+_STATES = {False: "was interrupted", True: "is still running"}
 R = TypeVar("R", bound=RunRecord)
 
 
@@ -134,7 +135,7 @@ def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
 
 
 def interruption(run: RunRecord) -> str:
-    """A remark about an interrupted run; empty for a complete one.
+    """A remark about an interrupted or running run; empty for a complete one.
 
     Example:
         >>> from oodlit.results.record_parts import Unfinished
@@ -144,7 +145,17 @@ def interruption(run: RunRecord) -> str:
     if run.unfinished is None:
         return ""
     missing = ", ".join(run.unfinished.missing)
-    return f"the run was interrupted; missing data sets: {missing or 'none'}"
+    return f"the run {_STATES[run.unfinished.is_running]}; missing data sets: {missing or 'none'}"
+
+
+def is_running(folder: Path) -> bool:
+    """Whether a run is writing to a folder of results."""
+    return is_locked(folder / LOCK)
+
+
+def state(folder: Path) -> str:
+    """What happened to the run in a folder of results that is not complete: part of a sentence."""
+    return _STATES[is_running(folder)]
 
 
 def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd.DataFrame]]) -> dict[str, str]:
