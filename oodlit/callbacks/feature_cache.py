@@ -71,7 +71,7 @@ class FeatureCache(RunCallback):
             raise InvalidArgumentError("FeatureCache: expected one callback, the Trainer has several")
         check_strategy("FeatureCache", trainer.strategy)
         clock = Clock(trainer.strategy.root_device)
-        probed = None if is_beside else probe(trainer, module, datamodule)  # before the fingerprint: it finds the head
+        probed = probe(trainer, module, datamodule)  # before the fingerprint, which needs the head and such images
         how = {
             "backbone": module.name,
             "fingerprint": module.fingerprint_with(datamodule.transform_for(module)),
@@ -90,8 +90,8 @@ class FeatureCache(RunCallback):
             every_s=self.keep_every_s,
             on_error=datamodule.on_error,
         )
-        parts = (module, datamodule, recording)
-        recorder = FeatureRecorder(*parts) if probed is None else FeaturePass(trainer, *parts, probed, clock)
+        parts = (module, datamodule, recording, probed)
+        recorder = FeatureRecorder(*parts) if is_beside else FeaturePass(*parts, trainer, clock)
         self.found = recorder.found
         return recorder
 

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import torch
 from msgspec import structs
 
 from oodlit.backbones.backbone import Backbone
+from oodlit.backbones.facts import place_of
+from oodlit.backbones.identity import pattern
 from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
@@ -38,7 +41,7 @@ def open_cache(
     """Return a module and data for `trainer.predict` that read a cache in place of the network and the images.
 
     No image is read, and none passes through the network. If a network is given, its weights and its outputs for two
-    fixed pictures must be those of the cache.
+    fixed inputs must be those of the cache.
 
     Args:
         folder: A folder that `FeatureCache` wrote.
@@ -96,6 +99,7 @@ class RecordedCache:
         stored = {entry.name: entry for entry in manifest.streams}
         if module is not None:
             transform = module.transform if data is None else data.transform_for(module)
+            _probe_as_recorded(module, manifest.input_shape)
             check_network(folder, manifest.how, module.fingerprint_with(transform))
         if data is not None:
             _check_decoder(folder, manifest.decoder, data)
@@ -197,6 +201,12 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
         raise FingerprintError(
             f"{folder}: recorded with another network, {recorded['backbone']}: {what} differs; {OTHERWISE}"
         )
+
+
+def _probe_as_recorded(module: Backbone, input_shape: Sequence[int]) -> None:
+    """Probe a network as the recording did: without pictures, its fingerprint then has its outputs for such images."""
+    if input_shape and not isinstance(module, RecordedModule):
+        module.probe(pattern(torch.empty(2, *input_shape)).to(place_of(module.network)[1]))
 
 
 def facts_of(stream: Stream) -> dict[str, str | int]:

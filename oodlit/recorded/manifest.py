@@ -78,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         head_problem: Why there is no linear head; empty if there is one.
         head_checksum: CRC-32 of the file of the head; empty if there is none, and in older caches.
         class_names: Names of the labels; empty if unknown.
+        input_shape: Shape (channels, height, width) of the first transformed images; empty in older caches.
         rows: Folder of the parts.
         streams: The complete streams.
         loss: Largest rounding error of the dtype, by field.
@@ -94,6 +95,7 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     head_problem: str | None
     head_checksum: str = ""
     class_names: list[str]
+    input_shape: list[int] = []
     rows: str
     streams: list[RecordedStream]
     loss: dict[str, float] = written(dict)

@@ -100,7 +100,8 @@ class RecordedModule(pl.LightningModule):
         logits = images[:, self._width :] if self._classes else None
         if logits is None and not self.head_problem:
             assert features is not None  # else there is a problem with the head
-            logits = self.head(features)
+            with torch.autocast(images.device.type, enabled=False):  # of mixed precision, which is for networks
+                logits = self.head(features)
         return Outputs(logits, features)
 
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Outputs:
@@ -121,7 +122,16 @@ class RecordedModule(pl.LightningModule):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the outputs from a few rows. Also compares the logits of the head with the recorded ones."""
+        """Facts about the outputs from a few rows. Also compares the logits of the head with the recorded ones.
+
+        Raises:
+            InvalidArgumentError: The precision of the run would round the recorded outputs.
+        """
+        if precision is not None and precision.convert_input(images).dtype.itemsize < images.dtype.itemsize:
+            raise InvalidArgumentError(
+                f"{self.name}: precision {precision.precision!r} would round the recorded outputs; pass"
+                " precision='32-true' to the Trainer, which is its default"
+            )
         made = self(images.to(self.device))
         if made.logits is not None:
             check_logits(made.logits, self.name)

@@ -33,18 +33,17 @@ class FeatureRecorder(Recorder):
         module: The network.
         datamodule: The streams.
         recording: The cache as this process writes it.
+        probe: What the first ID images tell of the network.
     """
 
     goes_on = False
     """Whether streams can be resumed midway."""
     prediction_bytes = 0
 
-    def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording) -> None:
-        self.module, self.datamodule, self.recording = module, datamodule, recording
+    def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording, probe: Probe) -> None:
+        self.module, self.datamodule, self.recording, self.probe = module, datamodule, recording, probe
         self.streams: tuple[Stream, ...] = ()
-        known = {"class_names": list(datamodule.class_names)}  # before another run's probe, the head is not
-        facts, head = self._facts() if self.goes_on else (known, None)
-        recording.begin(datamodule.streams, facts, head, cpu_group(), goes_on=self.goes_on)
+        recording.begin(datamodule.streams, *self._facts(), cpu_group(), goes_on=self.goes_on)
         self.found = _text(recording, datamodule)
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
 
@@ -83,7 +82,7 @@ class FeatureRecorder(Recorder):
     def _facts(self) -> tuple[dict[str, Any], Head | None]:
         """Facts about network and data for the manifest, and the head."""
         facts = {"head_problem": self.module.head_problem, "class_names": list(self.datamodule.class_names)}
-        return facts, self.module.head_or_none()
+        return {**facts, "input_shape": list(self.probe.images.shape[1:])}, self.module.head_or_none()
 
     def stop(self, error: BaseException) -> str:
         """What is on disk stays there; the run reports what it keeps."""
@@ -94,11 +93,11 @@ class FeaturePass(FeatureRecorder):
     """A pass that only records: it checks data and network itself, and resumes in the middle of a stream.
 
     Args:
-        trainer: Of the pass.
         module: The network.
         datamodule: The streams.
         recording: The cache as this process writes it.
         probe: What the first ID images tell of the network.
+        trainer: Of the pass.
         clock: Measures where the time goes.
     """
 
@@ -106,17 +105,17 @@ class FeaturePass(FeatureRecorder):
 
     def __init__(
         self,
-        trainer: pl.Trainer,
         module: Backbone,
         datamodule: OODDataModule,
         recording: Recording,
         probe: Probe,
+        trainer: pl.Trainer,
         clock: Clock,
     ) -> None:
-        self.probe, self.clock, self.processes = probe, clock, trainer.world_size
+        self.clock, self.processes = clock, trainer.world_size
         on_device = datamodule.decode_on_device
         self.verification = Verification(module, str(trainer.precision), decode_on_device=on_device)
-        super().__init__(module, datamodule, recording)
+        super().__init__(module, datamodule, recording, probe)
         done = {name: part.batches for name, part in recording.shares.items()}
         asked = self.clock.wait_for_data
         self.plan = RunPlan(self.probe.transform, finished=recording.held, done=done, asked=asked)

@@ -86,7 +86,7 @@ class Recording:
 
         Args:
             streams: Those of the run.
-            facts: Entries of a new manifest: "head_problem", "class_names".
+            facts: Entries of a new manifest: "head_problem", "class_names", "input_shape".
             head: Of the network, if it has one.
             group: The processes.
             goes_on: Whether streams can resume in their middle; False: incomplete ones are recorded again.
