@@ -84,6 +84,32 @@ def test_other_values_stay() -> None:
     assert mask_text("Authorization: Bearer abc") == "Authorization: ***"
 
 
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        ("ValueError: token=hunter2", "ValueError: token=***"),
+        ("env:WANDB_API_KEY=hunter2", "env:WANDB_API_KEY=***"),
+        ("data: {token: hunter2, size: 3}", "data: {token: ***, size: 3}"),
+        ("message='password=hunter2'", "message='password=***'"),
+        (r'{"password": "a\"hunter2", "b": 1}', '{"password": "***", "b": 1}'),
+        (r'"{\"password\": \"hunter2\"}"', r'"{\"password\": ***}"'),
+        ("token=b'hunter2', b=1", "token=***, b=1"),
+        ("token='hunter2 ...", "token='***'"),
+        ("credentials={'user': {'id': 'a'}, 'word': 'hunter2'}, b=1", "credentials=***, b=1"),
+        ("options=(('secret', 'hunter2'), ('anon', False))", "options=(('secret', '***'), ('anon', False))"),
+        ("found ['token', 'label', 'group']", "found ['token', 'label', 'group']"),
+    ],
+)
+def test_values_in_messages(text: str, masked: str) -> None:
+    assert mask_text(text) == masked
+    assert mask_text(masked) == masked
+
+
+@pytest.mark.parametrize("password", ['pa"hunter2', "pa hunter2", "pa<hunter2"])
+def test_addresses_in_settings_may_have_any_password(password: str) -> None:
+    assert mask({"root": f"https://me:{password}@host/a"}) == {"root": f"https://{MASK}@host/a"}
+
+
 @given(st.text())
 def test_masking_accepts_any_text(text: str) -> None:
     assert mask_text(mask_text(text)) == mask_text(text)

@@ -12,13 +12,15 @@ MASK = "***"
 """Replaces a secret."""
 
 _ADDRESS = re.compile(r"""(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]*://[^\s"'<>]+""")
-_NAMED = re.compile(
-    r"""(?<![\w./\-])(?P<name>-{0,2}[A-Za-z_][\w.\-]*)(?P<mark>["']?[ \t]*[=:][ \t]*)(?P<value>"[^"]*"|'[^']*'|"""
-    r"""(?:(?:Bearer|Basic)[ ]+)?[^\s,;&"')\]}]+)"""
-)
+_NAMED = re.compile(r"""(?<![\w./\-])(?P<name>-{0,2}[A-Za-z_][\w.\-]*)\\*["']?[ \t]*[=:][ \t]*""")
+_QUOTED = r"""\\+"[^"]*"?|\\+'[^']*'?|[bfru]{0,2}"(?:\\.|[^"\\])*"?|[bfru]{0,2}'(?:\\.|[^'\\])*'?"""
+_VALUE = re.compile(rf"""{_QUOTED}|(?:(?:Bearer|Basic)[ ]+)?[^\s,;&"')\]}}]+""", re.IGNORECASE | re.DOTALL)
+_PAIR = re.compile(rf"""(?i)([(\[]\s*)(["'])([\w.\-]+)\2(,\s*)({_QUOTED})(?=\s*[)\]])""")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(r"passw(or)?d|passphrase|secret|credential|api_?key|connection_?string|authorization|signature")
-_LAST = frozenset({"auth", "bearer", "cookie", "key", "pass", "pwd", "sas", "sig", "token"})
+_LAST = frozenset(
+    {"auth", "bearer", "cookie", "cookies", "jwt", "key", "pass", "passcode", "pwd", "sas", "sig", "token"}
+)
 _JOINED = ("accesskey", "accountkey", "privatekey", "sharedkey", "token")
 
 
@@ -70,7 +72,15 @@ def mask_text(text: str) -> str:
         >>> mask_text("cannot read https://u:p@example.org/a.tar (api_key=5c1, key=far/3)")
         'cannot read https://***@example.org/a.tar (api_key=***, key=far/3)'
     """
-    return _NAMED.sub(_mask_named, _ADDRESS.sub(_mask_found, text))
+    text = _PAIR.sub(_mask_pair, _ADDRESS.sub(_mask_found, text))
+    parts, place = [], 0
+    while found := _NAMED.search(text, place):
+        parts.append(text[place : found.end()])
+        place = found.end()
+        if found["name"] != "key" and is_secret(found["name"]) and not text.startswith("//", place):
+            parts.append(_masked(text[place : (end := _end_of_value(text, place))]))
+            place = end
+    return "".join([*parts, text[place:]])
 
 
 def _mask_found(found: re.Match[str]) -> str:
@@ -78,12 +88,28 @@ def _mask_found(found: re.Match[str]) -> str:
     return mask_address(address) + found[0][len(address) :]
 
 
-def _mask_named(found: re.Match[str]) -> str:
-    value = found["value"]
-    if found["name"] == "key" or not is_secret(found["name"]) or value.startswith("//"):
-        return found[0]
-    quote = value[0] if value[0] in "\"'" else ""
-    return f"{found['name']}{found['mark']}{quote}{MASK}{quote}"
+def _mask_pair(found: re.Match[str]) -> str:
+    opened, quote, name, comma, value = found.groups()
+    is_shown = name == "key" or not is_secret(name)
+    return found[0] if is_shown else f"{opened}{quote}{name}{quote}{comma}{_masked(value)}"
+
+
+def _end_of_value(text: str, start: int) -> int:
+    """The end of a value in a message: of its text, or of its brackets, which may be cut off."""
+    if text[start : start + 1] not in ("[", "{", "("):
+        found = _VALUE.match(text, start)
+        return found.end() if found else start
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in "[{(") - (text[place] in ")}]")
+        if not depth:
+            return place + 1
+    return len(text)
+
+
+def _masked(value: str) -> str:
+    quote = value[0] if value[:1] in ("'", '"') else ""
+    return f"{quote}{MASK}{quote}" if value else ""
 
 
 def mask(value: Any) -> Any:
@@ -95,8 +121,8 @@ def mask(value: Any) -> Any:
         >>> mask({"folder": "https://u:p@example.org/", "storage_options": [["key", "5c1"], ["anon", False]]})
         {'folder': 'https://***@example.org/', 'storage_options': [['key', '***'], ['anon', False]]}
     """
-    if isinstance(value, str):
-        return mask_text(value)
+    if isinstance(value, str):  # an address can have blanks and quotes in its password
+        return mask_text(mask_address(value) if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://", value) else value)
     if isinstance(value, Mapping):
         return {name: _mask_value(str(name), inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
