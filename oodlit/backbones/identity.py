@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from oodlit.backbones.transform_description import Description, changed, describe, hash_of, shown
+from oodlit.base.description import Description, changed, describe, hash_of, shown
 from oodlit.base.fingerprint import sketch
 from oodlit.outputs import version_of
 

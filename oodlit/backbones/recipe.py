@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.backbones.transform_description import describe
+from oodlit.base.description import describe
 from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError
 

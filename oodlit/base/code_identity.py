@@ -7,8 +7,9 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, MethodType
 
 KNOWN = {__name__.partition(".")[0], "numpy", "PIL", "timm", "torch", "torchvision", *sys.builtin_module_names}
 """Packages that versions identify."""
@@ -23,7 +24,7 @@ def code_digest(values: Iterable[object]) -> str:
     from a notebook or a console, is identified by its compiled functions, as single functions always are.
 
     Args:
-        values: Classes and functions; others stand for their class.
+        values: Classes, functions, methods, and `functools.partial` of these; others stand for their class.
 
     Returns:
         A hexadecimal text; empty if all of the code belongs to Python or to packages in `KNOWN`.
@@ -32,7 +33,7 @@ def code_digest(values: Iterable[object]) -> str:
         >>> code_digest([dict, code_digest])
         ''
     """
-    kinds = {value if isinstance(value, type | FunctionType) else type(value) for value in values}
+    kinds = set(map(_kind, values))
     custom = sorted((k for k in kinds if not _is_known(k.__module__)), key=lambda k: (k.__module__, k.__qualname__))
     if not custom:
         return ""
@@ -48,6 +49,13 @@ def code_digest(values: Iterable[object]) -> str:
     for name, file in sorted(files.items()):
         digest.update(name.encode() + file.read_bytes())
     return digest.hexdigest()
+
+
+def _kind(value: object) -> type | FunctionType:
+    """The class or function that contains the code of a value."""
+    while isinstance(value, partial | MethodType):
+        value = value.func if isinstance(value, partial) else value.__func__
+    return value if isinstance(value, type | FunctionType) else type(value)
 
 
 def _is_known(module: str) -> bool:

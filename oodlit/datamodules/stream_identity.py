@@ -5,12 +5,14 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from oodlit.base.code_identity import code_digest
+from oodlit.base.description import describe, hash_of
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource
@@ -67,6 +69,8 @@ def workers_decoder(decode: Decode) -> str:
 def decoder_of(decode: Decode) -> str:
     """Identify a decoder that may return other pixels than `decode_image`; empty for that one.
 
+    An object is identified by its attributes, too, and a function by the values that it holds from outside.
+
     Example:
         >>> decoder_of(partial(decode_image, max_pixels=10**9)), decoder_of(partial(decode_image, reduce_to=8))
         ('', 'decode_image(reduce_to=8)')
@@ -80,7 +84,12 @@ def decoder_of(decode: Decode) -> str:
         [*map(_described, positions), *(f"{name}={_described(v)}" for name, v in sorted(options.items()))]
     )
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    return f"{name}({given}) {code_digest([function])}".rstrip()
+    is_plain = isinstance(function, FunctionType) and not function.__closure__
+    return " ".join(filter(None, [f"{name}({given})", "" if is_plain else _state(function), code_digest([function])]))
+
+
+def _state(value: object) -> str:
+    return hash_of(describe(value))
 
 
 def _split(stream: Stream) -> str:
@@ -122,7 +131,11 @@ def _sample(source: object) -> str:
             return _digest(found) if any(found := [_sample(one) for one in inner(source)]) else ""
     if isinstance(source, ShardSource) or not isinstance(source, Source) or bool(getattr(source, "content", "")):
         return ""
-    return "" if (digest := _digest(_read(source))) != _digest(_read(source)) else digest
+    settings, images = _settings(source), _digest(_read(source))
+    known = settings if settings == _settings(source) else []  # an object may count its calls
+    if images == _digest(_read(source)):
+        return _digest([images, *known]) if known else images
+    return _digest(known) if known else ""
 
 
 _INNER: dict[type, Callable[[Any], list[object]]] = {
@@ -142,14 +155,16 @@ def _read(source: Source) -> Iterator[object]:
         yield from map(_seen, source.read(place, place + 1))
     if isinstance(source, FileSource):
         yield from map(_size, source.paths)
-    if isinstance(source, DatasetSource):
-        yield from _dataset(source.dataset)
+
+
+def _settings(source: Source) -> list[object]:
+    return list(_dataset(source.dataset)) if isinstance(source, DatasetSource) else []
 
 
 def _seen(sample: Sample) -> tuple[object, ...]:
     image = sample.image
     if isinstance(image, Tensor):
-        image = repr((image.shape, image.dtype)).encode() + image.double().cpu().numpy().tobytes()
+        image = repr((image.shape, image.dtype)).encode() + image.detach().double().cpu().numpy().tobytes()
     elif not isinstance(image, bytes):
         image = repr((image.mode, image.size)).encode() + image.tobytes()
     return sample.key, sample.label, sample.group, hashlib.blake2b(image, digest_size=12).hexdigest()
@@ -164,17 +179,34 @@ def _size(path: str) -> int:
 
 def _dataset(dataset: Any) -> Iterator[object]:
     """Settings and labels of a map-style data set, and of those that it selects from."""
-    for name in ("content", "indices", "targets", "labels"):
-        yield np.asarray(getattr(dataset, name, ())).tolist()
-    for name in ("transform", "target_transform", "transforms"):
-        yield _described(getattr(dataset, name, None))
-    if (inner := getattr(dataset, "dataset", None)) is not None:
-        yield from _dataset(inner)
+    seen: set[int] = set()
+    while dataset is not None and id(dataset) not in seen:
+        seen.add(id(dataset))
+        for name in ("content", "indices", "targets", "labels"):
+            yield _values(getattr(dataset, name, ()))
+        for name in ("transform", "target_transform", "transforms"):
+            yield _described(getattr(dataset, name, None))
+        dataset = getattr(dataset, "dataset", None)
+
+
+def _values(values: Any) -> object:
+    """Numbers or names as lists; a description of anything else."""
+    if callable(values):  # a method
+        return ""
+    values = values.detach().cpu() if isinstance(values, Tensor) else values
+    try:
+        array = np.asarray(values)
+    except ValueError:  # several labels per image
+        return describe(values)
+    return describe(values) if array.dtype.kind == "O" else array.tolist()
 
 
 def _described(value: object) -> str:
-    """A text about a setting, with the code of custom classes and functions but without addresses in memory."""
-    return f"{re.sub(r' at 0x[0-9a-f]+', '', repr(value))} {code_digest([value])}".rstrip()
+    """A text about a setting, with the code and state of custom classes and functions, without addresses in memory."""
+    text = repr(value)
+    has_state = " at 0x" in text and not isinstance(value, MethodType)  # a method belongs to any object, often large
+    parts = [re.sub(r" at 0x[0-9a-f]+", "", text), _state(value) if has_state else "", code_digest([value])]
+    return " ".join(filter(None, parts))
 
 
 def _digest(parts: Iterable[object]) -> str:

@@ -113,8 +113,66 @@ def test_subsets_of_other_items_differ():
 
 def test_transforms_that_draw_at_random_are_not_compared():
     source = DatasetSource(Pictures(transform=at_random))
-    assert facts(source)["sample"] == ""
     assert other_fact(facts(source), facts(source)) == ""
+
+
+class Coarse:
+    """A decoder or transform with a setting, whose repr hides it; `calls` changes whenever it is called."""
+
+    def __init__(self, levels, *, draws=False):
+        self.levels, self.draws, self.calls = levels, draws, 0
+
+    def __call__(self, image):
+        image = at_random(image) if self.draws else image
+        return ImageOps.posterize(image, self.levels)
+
+    def decode(self, data):
+        return self(decode_image(data))
+
+
+class Counting(Coarse):
+    def __call__(self, image):
+        self.calls += 1
+        return super().__call__(image)
+
+
+@pytest.mark.parametrize("changed", [{"targets": (0, 2, 1)}, {"transform": Coarse(3, draws=True)}])
+def test_settings_are_compared_where_images_are_random(changed):
+    usual = {"transform": Coarse(4, draws=True)}
+    one, same, other = (DatasetSource(Pictures(**(usual | more))) for more in ({}, {}, changed))
+    assert other_fact(facts(one), facts(same)) == ""
+    assert other_fact(facts(one), facts(other)) == "sample"
+
+
+def test_objects_that_count_their_calls_stay_the_same():
+    source = DatasetSource(Pictures(transform=Counting(4)))
+    assert other_fact(facts(source), facts(source)) == ""
+
+
+class Labels:
+    """Something of a data set's own."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [[0], [0, 1], [2]],
+        [None, 1, "a"],
+        {"a": [1]},
+        Labels(),
+        torch.ones(3, requires_grad=True),
+        lambda: [0, 1, 2],
+    ],
+)
+def test_data_sets_may_have_any_attribute(value):
+    one, other = Pictures(), Pictures()
+    one.labels = other.labels = value
+    one.dataset = one
+    assert other_fact(facts(DatasetSource(one)), facts(DatasetSource(one))) == ""
+    assert facts(DatasetSource(one))["sample"]
+    if isinstance(value, list | dict):
+        other.labels = [[0], [0, 2], [2]]
+        assert other_fact(facts(DatasetSource(one)), facts(DatasetSource(other))) == "sample"
 
 
 @pytest.mark.parametrize("place", range(0, 300, 7))
@@ -163,6 +221,13 @@ def coarse(data, *, levels=4):
     return ImageOps.posterize(decode_image(data), levels)
 
 
+def within(function):
+    def decode(data):
+        return function(decode_image(data))
+
+    return decode
+
+
 def test_decoders_have_names_that_differ():
     every = [decode_image, partial(decode_image, reduce_to=8), partial(decode_image, reduce_to=16), coarse]
     every += [
@@ -170,6 +235,9 @@ def test_decoders_have_names_that_differ():
         lambda data: decode_image(data).quantize(),
         lambda data: decode_image(data).convert("L"),
     ]
+    every += [Coarse(4).decode, Coarse(3).decode, partial(Coarse.decode, Coarse(4))]
+    every += [partial(Coarse.decode, Coarse(3)), within(ImageOps.mirror), within(ImageOps.flip)]
+    every += [within(lambda image: image), within(lambda image: image.rotate(90))]
     names = [decoder_of(decode) for decode in every]
     assert len(set(names)) == len(names)
     assert names == [decoder_of(decode) for decode in every]

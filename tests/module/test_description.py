@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 from oodlit import OODModule
 from oodlit.backbones.identity import examine
-from oodlit.backbones.transform_description import describe
+from oodlit.base.description import describe
 from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet
 
