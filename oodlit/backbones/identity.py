@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from oodlit.base.description import Description, changed, describe, hash_of, shown
 from oodlit.base.fingerprint import sketch
+from oodlit.base.value_description import Description, changed, describe, hash_of, shown
 from oodlit.outputs import version_of
 
 SIZES = ((97, 131), (300, 200))

@@ -24,7 +24,7 @@ from oodlit.backbones.returned import (
     pick,
     warn_of_probabilities,
 )
-from oodlit.base.description import hash_of
+from oodlit.base.value_description import hash_of
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Outputs
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.base.description import describe
 from oodlit.base.lazy import import_object
+from oodlit.base.value_description import describe
 from oodlit.errors import InvalidArgumentError
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")

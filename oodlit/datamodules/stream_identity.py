@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from oodlit.base.code_identity import code_digest
-from oodlit.base.description import describe, hash_of
+from oodlit.base.value_description import describe, hash_of
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource

@@ -16,7 +16,7 @@ from oodlit._version import __version__
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
-from oodlit.base.description import shown
+from oodlit.base.value_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream_identity import decoder_of
 from oodlit.detectors import Detector

@@ -13,8 +13,8 @@ from torchvision.transforms import v2
 
 from oodlit import OODModule
 from oodlit.backbones.identity import examine
-from oodlit.base.description import describe
 from oodlit.base.fingerprint import difference
+from oodlit.base.value_description import describe
 from oodlit.testing.backbones import TinyConvNet
 
 

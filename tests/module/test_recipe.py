@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 from oodlit.backbones.loading import default_transform
 from oodlit.backbones.recipe import made_from, recipe_of
-from oodlit.base.description import describe
+from oodlit.base.value_description import describe
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import InvalidArgumentError
 

@@ -1,4 +1,4 @@
-"""Describe a transform as text that is stable between runs and changes with the transform."""
+"""Describe a transform, decoder or setting as text that is stable between runs and changes with it."""
 
 import enum
 import functools
