@@ -9,7 +9,7 @@ import pytest
 import pytorch_lightning as pl
 
 from oodlit import Results
-from oodlit.callbacks import OODDetection
+from oodlit.callbacks import OODDetection, detection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import (
     KNN,
@@ -22,7 +22,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.results.files import storage
 from oodlit.results.record_parts import DetectorOverview
 from oodlit.runs import folder
-from oodlit.runs.images import recorder
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
@@ -62,7 +61,7 @@ def test_a_saved_fit_in_the_folder_of_the_run_is_kept(tmp_path):
 def test_a_run_saves_once_and_draws_once(tmp_path, monkeypatch):
     """One save, one page; what a caller knows of the run is in the record from the start."""
     calls = []
-    for owner, name in ((storage, "write"), (recorder, "write_report"), (folder, "save")):
+    for owner, name in ((storage, "write"), (detection, "write_report"), (folder, "save")):
         original = getattr(owner, name)
 
         def counted(*args, original=original, name=name, **options):

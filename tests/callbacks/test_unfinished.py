@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from oodlit import Results, Role
-from oodlit.callbacks import OODDetection
+from oodlit.callbacks import OODDetection, detection
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import ASH, KNN, MSP, ODIN, PRO, Energy, Mahalanobis, Reference, TrainFreeDetector, load
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import UnfinishedRunWarning
-from oodlit.runs.images import recorder as output
 from tests.callbacks import full_disk_script
 from tests.callbacks.processes import check_ended, run_function
 from tests.callbacks.support import make_streams, run
@@ -189,7 +188,7 @@ def test_if_drawing_fails_there_is_no_old_page_beside_new_results(tmp_path, monk
     def no_page(*_, **__):
         raise ValueError("no ink")
 
-    monkeypatch.setattr(output, "write_report", no_page)
+    monkeypatch.setattr(detection, "write_report", no_page)
     with pytest.raises(ValueError, match="no ink"):
         run([MSP()], output_dir=tmp_path)
     assert Results.load(tmp_path).detectors == ("msp",)

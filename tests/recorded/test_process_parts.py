@@ -50,11 +50,11 @@ def start(folder: Path, streams: Sequence[Stream], *, processes: int, batch_size
     cut, taken, is_whole = {"processes": processes, "num_workers": 0, "batch_size": batch_size}, 0, True
     recordings = [Recording(folder, how=HOW, cut=cut, process=p, every_s=0.0) for p in range(processes)]
     for one in recordings:
-        one.begin(streams, FACTS, None, None, goes_on=True)
+        one.begin(streams, FACTS, None, None, can_resume=True)
     for one, last in zip(recordings, kill_at, strict=True):
         batches = 0
-        for stream in (s for s in streams if s.name not in one.held):
-            done = one.shares[stream.name].batches if stream.name in one.shares else 0
+        for stream in (s for s in streams if s.name not in one.cached):
+            done = one.own_parts[stream.name].batches if stream.name in one.own_parts else 0
             how = {"rank": one.process, "world_size": processes, "start": done, "on_error": "skip"}
             for batch in StreamLoader(stream, batch_size=batch_size, **how):
                 if batches == last:

@@ -32,7 +32,7 @@ from tests.recorded.support import (
 
 @given(kill_at=st.integers(1, 62), batch_size=st.sampled_from([4, 7]), workers=st.sampled_from([0, 0, 2]))
 @settings(max_examples=5, phases=(Phase.generate,), suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_killed_anywhere_it_goes_on(tmp_path_factory, kill_at, batch_size, workers):
+def test_killed_anywhere_it_can_resume(tmp_path_factory, kill_at, batch_size, workers):
     folder, unbroken = tmp_path_factory.mktemp("killed"), tmp_path_factory.mktemp("unbroken")
     cut = {"batch_size": batch_size, "num_workers": workers}
     seen = record(folder, kill_at=kill_at, **cut)
@@ -127,7 +127,7 @@ def test_a_part_damaged_during_the_run_costs_only_that_part(whole, tmp_path, mon
     original = recording.Recording.finish
 
     def finish(self, *arguments):
-        (tmp_path / "rows-0" / self.shares["far"].parts[0][0]).unlink()
+        (tmp_path / "rows-0" / self.own_parts["far"].parts[0][0]).unlink()
         original(self, *arguments)
 
     with monkeypatch.context() as patch:

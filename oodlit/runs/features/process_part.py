@@ -60,7 +60,7 @@ class ProcessPart:
         return sum(rows for _, rows in self.parts) + len(self.skipped)
 
 
-def read_shares(journal: Journal) -> list[ProcessPart]:
+def read_process_parts(journal: Journal) -> list[ProcessPart]:
     """All entries of a journal; damaged ones count as missing."""
     found = []
     for file in journal.files():
@@ -69,27 +69,27 @@ def read_shares(journal: Journal) -> list[ProcessPart]:
     return found
 
 
-def grouped(shares: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
-    """Shares by the stream that they are of."""
+def grouped(all_parts: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
+    """Group the parts of processes by stream."""
     groups: dict[str, list[ProcessPart]] = {}
-    for share in shares:
-        groups.setdefault(share.name, []).append(share)
+    for one in all_parts:
+        groups.setdefault(one.name, []).append(one)
     return groups
 
 
-def entry_of(shares: Sequence[ProcessPart], rows: Path) -> RecordedStream:
+def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     """Entry of a stream in the manifest, if the parts of all processes hold every image once.
 
     Args:
-        shares: Those of one stream.
+        all_parts: Those of one stream.
         rows: Folder of the parts.
 
     Raises:
         DataError: Images are missing, a key came twice, or a part is damaged.
     """
-    stream, in_order = shares[0].stream, sorted(shares, key=lambda share: share.process)
-    parts = [part for share in in_order for part in share.parts]
-    skipped = sorted((key, reason) for share in shares for key, reason in share.skipped)
+    stream, in_order = all_parts[0].stream, sorted(all_parts, key=lambda one: one.process)
+    parts = [part for one in in_order for part in one.parts]
+    skipped = sorted((key, reason) for one in all_parts for key, reason in one.skipped)
     stored = StoredRows(rows, parts)
     if (found := len(stored) + len(skipped)) != stream["images"]:
         raise DataError(f"stream {stream['name']!r}: {found} of {stream['images']} images were recorded")
@@ -99,9 +99,9 @@ def entry_of(shares: Sequence[ProcessPart], rows: Path) -> RecordedStream:
         repeated = set(values[counts > 1].tolist())
         first = next(key for key in _keys(stored, stream, skipped) if key_digest(key) in repeated)
         raise DataError(f"{first!r} was recorded more than once; a key identifies one image")
-    losses = [share.loss for share in shares]
+    losses = [one.loss for one in all_parts]
     loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
-    checksums = {file: checksum for share in shares for file, checksum in share.checksums.items()}
+    checksums = {file: checksum for one in all_parts for file, checksum in one.checksums.items()}
     entries = to_plain({**stream, "parts": parts, "checksums": checksums, "skipped": skipped, "loss": loss})
     return as_type(entries, RecordedStream, where=f"stream {stream['name']!r}")
 

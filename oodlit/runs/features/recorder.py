@@ -36,22 +36,22 @@ class FeatureRecorder(Recorder):
         probe: What the first ID images tell of the network.
     """
 
-    goes_on = False
+    can_resume = False
     """Whether streams can be resumed midway."""
     prediction_bytes = 0
 
     def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording, probe: Probe) -> None:
         self.module, self.datamodule, self.recording, self.probe = module, datamodule, recording, probe
         self.streams: tuple[Stream, ...] = ()
-        recording.begin(datamodule.streams, *self._facts(), cpu_group(), goes_on=self.goes_on)
+        recording.begin(datamodule.streams, *self._facts(), cpu_group(), can_resume=self.can_resume)
         self.found = _text(recording, datamodule)
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
 
     def ready(self) -> None:
-        """Check that all streams are read, or held: a cache without the training images would be of no use."""
+        """Check that all streams are read, or cached: a cache without the training images would be of no use."""
         self.streams = self.datamodule.active_streams
-        held = self.recording.held
-        known = held | {stream.name for stream in self.streams}
+        cached = self.recording.cached
+        known = cached | {stream.name for stream in self.streams}
         if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
             raise InvalidArgumentError(
                 f"FeatureCache: {unread[0]!r} is neither in the cache nor read by this run. If it is the training set,"
@@ -59,7 +59,7 @@ class FeatureRecorder(Recorder):
                 " resume=False; otherwise remove the stream from the data, or record without OODDetection"
             )
         plan = plan_of(self.datamodule) or RunPlan()
-        if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in held]:
+        if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:
             raise InvalidArgumentError(
                 f"FeatureCache: this run resumes in the middle of {begun[0]!r}, but the cache does not contain the"
                 " images before that; pass resume=False to OODDetection, or record without OODDetection"
@@ -68,7 +68,7 @@ class FeatureRecorder(Recorder):
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
         """Keep the rows of a batch."""
         stream = self.streams[index]
-        if stream.name not in self.recording.held:
+        if stream.name not in self.recording.cached:
             rows = _rows_of(outputs, stream) if len(outputs) else None
             self.recording.take(stream, rows, batch.get("skipped", []))
 
@@ -101,7 +101,7 @@ class FeaturePass(FeatureRecorder):
         clock: Measures where the time goes.
     """
 
-    goes_on = True
+    can_resume = True
 
     def __init__(
         self,
@@ -116,9 +116,9 @@ class FeaturePass(FeatureRecorder):
         on_device = datamodule.decode_on_device
         self.verification = Verification(module, str(trainer.precision), decode_on_device=on_device)
         super().__init__(module, datamodule, recording, probe)
-        done = {name: part.batches for name, part in recording.shares.items()}
+        done = {name: part.batches for name, part in recording.own_parts.items()}
         asked = self.clock.wait_for_data
-        self.plan = RunPlan(self.probe.transform, finished=recording.held, done=done, asked=asked)
+        self.plan = RunPlan(self.probe.transform, finished=recording.cached, done=done, asked=asked)
 
     @property
     def prediction_bytes(self) -> int:  # type: ignore[override]
@@ -165,14 +165,14 @@ class FeaturePass(FeatureRecorder):
 
 def _text(recording: Recording, data: OODDataModule) -> str:
     """What the folder holds, and what is to be recorded."""
-    names = [stream.name for stream in data.streams if stream.name in recording.held]
+    names = [stream.name for stream in data.streams if stream.name in recording.cached]
     parts = [f"in the cache: {', '.join(names)}"] if names else []
-    lacking = [stream for stream in data.streams if stream.name not in recording.held]
-    sizes = {stream.name: f"{len(stream)} images" for stream in lacking}
+    missing = [stream for stream in data.streams if stream.name not in recording.cached]
+    sizes = {stream.name: f"{len(stream)} images" for stream in missing}
     sizes |= {name: f"{sizes[name]}, resuming after {images}" for name, images in recording.before.items()}
     parts += ["to record: " + ", ".join(f"{name} ({text})" for name, text in sizes.items())] if sizes else []
     parts += [f"recorded again: {problem}" for problem in recording.damaged]
-    return "; ".join(parts + recording.anew)
+    return "; ".join(parts + recording.repeated)
 
 
 def _rows_of(outputs: Outputs, stream: Stream) -> Rows:

@@ -1,8 +1,9 @@
 """What is recorded of every stream, part by part, so that no image has to go through the network twice.
 
-The manifest of a cache names whole streams alone. Beside it, the hidden folder `.progress` holds one small file for
-each other stream and process: its *share*, that is its parts, how many batches they are of, and which samples were
-skipped. A stream is whole when the shares of all processes together hold every image once; then the manifest names it.
+The manifest of a cache names complete streams alone. Beside it, the hidden folder `.progress` holds one small file for
+each other stream and process, a `ProcessPart`: its files, how many batches they contain, and which samples were
+skipped. A stream is complete when the parts of all processes together contain every image once; then the manifest
+names it.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ from oodlit.recorded.cache_data import OTHERWISE, check_network, facts_of, has_c
 from oodlit.recorded.manifest import Manifest, Pass, RecordedStream
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
-from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, read_shares
+from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, read_process_parts
 from oodlit.runs.journal import Journal
 
 VISIBLE_S = 120.0
@@ -64,49 +65,49 @@ class Recording:
     ) -> None:
         self.folder, self.how, self.cut, self.process, self.every_s = folder, dict(how), dict(cut), process, every_s
         self.on_error: OnError = on_error
-        self.held: frozenset[str] = frozenset()
-        """Streams of the run that the cache holds already."""
+        self.cached: frozenset[str] = frozenset()
+        """Streams of the run that the cache already contains."""
         self.damaged: list[str] = []
         """What is wrong with streams that it names and that are recorded again."""
         self.before: dict[str, int] = {}
         """Images of other streams that all processes together have recorded before."""
-        self.anew: list[str] = []
-        """Parts of streams that are recorded again, as they are cut otherwise now, as text."""
-        self.shares: dict[str, ProcessPart] = {}
-        """Those of this process, by stream."""
+        self.repeated: list[str] = []
+        """Parts of streams that are recorded again because batches are now formed differently, as text."""
+        self.own_parts: dict[str, ProcessPart] = {}
+        """The parts of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
         self._order: dict[str, int] = {}
         self._rows, self._last, self._journal = ROWS, time.monotonic(), Journal(folder, ".json")
         self._unwritten: ProcessPart | None = None
 
     def begin(
-        self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, group: Group, *, goes_on: bool
+        self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, group: Group, *, can_resume: bool
     ) -> None:
-        """Find what lies in the folder. All processes call it; nothing is changed where it is refused.
+        """Find what the folder contains. All processes call it; nothing is changed if an error is raised.
 
         Args:
             streams: Those of the run.
             facts: Entries of a new manifest: "head_problem", "class_names", "input_shape".
             head: Of the network, if it has one.
             group: The processes.
-            goes_on: Whether streams can resume in their middle; False: incomplete ones are recorded again.
+            can_resume: Whether streams can resume in their middle; False: incomplete ones are recorded again.
 
         Raises:
             FingerprintError: It is of another network, of other data under the same name, or recorded in another way.
             DataError: The manifest is damaged.
         """
         self._order = {stream.name: place for place, stream in enumerate(streams)}
-        found = self._look(streams, facts, head, goes_on=goes_on) if self.process == 0 else None
-        told = gather_objects(group, found)[0]
-        assert told is not None  # the first process has looked
-        self.held, self.damaged, self._rows = frozenset(told["held"]), told["damaged"], told["rows"]
-        self.anew = told["anew"]
-        every = [ProcessPart.of(share) for share in told["shares"]]
-        self.shares = {share.name: share for share in every if share.process == self.process}
-        self.before = {name: sum(share.images for share in group) for name, group in grouped(every).items()}
+        found = self._inspect(streams, facts, head, can_resume=can_resume) if self.process == 0 else None
+        agreed = gather_objects(group, found)[0]
+        assert agreed is not None  # the first process has looked
+        self.cached, self.damaged, self._rows = frozenset(agreed["cached"]), agreed["damaged"], agreed["rows"]
+        self.repeated = agreed["repeated"]
+        every = [ProcessPart.of(one) for one in agreed["all_parts"]]
+        self.own_parts = {one.name: one for one in every if one.process == self.process}
+        self.before = {name: sum(one.images for one in group) for name, group in grouped(every).items()}
 
     def take(self, stream: Stream, rows: Rows | None, skipped: Iterable[tuple[str, str]]) -> None:
-        """One batch of a stream that is not held: its rows, if it has any, and what was skipped.
+        """Record one batch of a stream that is not cached: its rows, if it has any, and what was skipped.
 
         Raises:
             InvalidArgumentError: A value is too large for the dtype.
@@ -114,23 +115,23 @@ class Recording:
         """
         if self._unwritten is not None and self._unwritten.name != stream.name:
             self._keep()
-        if stream.name not in self.shares:
+        if stream.name not in self.own_parts:
             facts = {"name": stream.name, **identity(stream)}
             names = {"class_names": list(stream.class_names), "label_names": list(stream.label_names)}
-            facts |= {"whole": whole_size(stream)}  # of a trial, `images` are some of them
-            self.shares[stream.name] = ProcessPart({**facts, **names}, self.how, self.cut, self.process)
-        share, self._unwritten = self.shares[stream.name], None  # not half of a batch, where somebody ends the run now
+            facts |= {"whole": whole_size(stream)}  # in a dry run, `images` counts a part of them
+            self.own_parts[stream.name] = ProcessPart({**facts, **names}, self.how, self.cut, self.process)
+        one, self._unwritten = self.own_parts[stream.name], None  # never half of a batch if the user ends the run
         if stream.name not in self._writers:
             own = f"{uuid.uuid4().hex[:12]}-{self.process:04d}"  # no other run has files of this name
             dtype = DTYPES[self.how["dtype"]]
-            kept = (share.parts, share.checksums, share.loss)
+            kept = (one.parts, one.checksums, one.loss)
             self._writers[stream.name] = PartWriter(self.folder / self._rows, own, dtype, *kept)
         writer = self._writers[stream.name]
         if rows is not None:
             writer.add(rows)
-        share.skipped += skipped
-        share.batches += 1
-        self._unwritten = share
+        one.skipped += skipped
+        one.batches += 1
+        self._unwritten = one
         if writer.is_full or time.monotonic() - self._last >= self.every_s:
             self._keep()
 
@@ -150,63 +151,63 @@ class Recording:
                 what the first one has written.
         """
         self._keep()
-        shares = gather_objects(group, [asdict(share) for share in self.shares.values()])
+        all_parts = gather_objects(group, [asdict(one) for one in self.own_parts.values()])
         if self.process == 0:
-            self._close([ProcessPart.of(share) for share in chain.from_iterable(shares)], facts, head, notes)
+            self._close([ProcessPart.of(one) for one in chain.from_iterable(all_parts)], facts, head, notes)
         _wait_for(gather_objects(group, _digest_of(self.folder))[0], self.folder)
         gather_objects(group, None)
 
     def end(self) -> str:
         """Write what is waiting if the user ends the run; return what is kept, as text, or an empty text."""
         self._keep()
-        images = sum(share.images for share in self.shares.values())
-        return f"{images} images of {', '.join(self.shares)} are kept in {self.folder}" if images else ""
+        images = sum(one.images for one in self.own_parts.values())
+        return f"{images} images of {', '.join(self.own_parts)} are kept in {self.folder}" if images else ""
 
     def _keep(self) -> None:
         """Bring what is waiting to disk, and then say so."""
-        share, self._unwritten = self._unwritten, None
-        if share is not None:
-            self._writers[share.name].flush()
-            self._journal.write(share.name, self.process, asdict(share))
+        one, self._unwritten = self._unwritten, None
+        if one is not None:
+            self._writers[one.name].flush()
+            self._journal.write(one.name, self.process, asdict(one))
         self._last = time.monotonic()
 
-    def _look(
-        self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, *, goes_on: bool
+    def _inspect(
+        self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, *, can_resume: bool
     ) -> dict[str, Any]:
-        """What the first process finds, and tells the others."""
+        """What the first process finds and sends to the others."""
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
-        shares = read_shares(self._journal)
-        self._check_empty(manifest is None and not shares)
-        for recorded in [*([manifest.how] if manifest else []), *(share.how for share in shares)]:
+        all_parts = read_process_parts(self._journal)
+        self._check_empty(manifest is None and not all_parts)
+        for recorded in [*([manifest.how] if manifest else []), *(one.how for one in all_parts)]:
             self._check(recorded)
         if manifest is not None:
             _check_class_names(self.folder, manifest, facts)
             self._rows = manifest.rows
-        held, lacking, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
-        going_on: list[ProcessPart] = []
-        anew: list[str] = []
-        if goes_on:
+        cached, missing, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
+        resumed: list[ProcessPart] = []
+        repeated: list[str] = []
+        if can_resume:
             named = {entry.name for entry in manifest.streams} if manifest else set()
-            named -= {stream.name for stream in lacking}  # those that are damaged
-            by_stream = {name: group for name, group in grouped(shares).items() if name not in named}
-            if whole := list(filter(None, map(self._whole, by_stream.values()))):
-                made = self._manifest(manifest, whole, facts)
-                held, lacking, damaged = split_by_cache(self.folder, made, streams, self.on_error)
+            named -= {stream.name for stream in missing}  # those that are damaged
+            by_stream = {name: group for name, group in grouped(all_parts).items() if name not in named}
+            if complete := list(filter(None, map(self._complete, by_stream.values()))):
+                made = self._manifest(manifest, complete, facts)
+                cached, missing, damaged = split_by_cache(self.folder, made, streams, self.on_error)
                 write_manifest(self.folder, made, head if manifest is None else None)
                 manifest = made
-            for stream in lacking:
+            for stream in missing:
                 found = by_stream.get(stream.name, [])
-                going_on += self._sound(found, stream)
-                anew += _cut_otherwise(found, self.cut)
-            over = {stream.name for stream in streams} | named | {entry.name for entry in whole}
-            self._forget(over, but=going_on)
-            self._clean(manifest)  # runs that are killed again and again must not fill the disk
+                resumed += self._usable(found, stream)
+                repeated += _split_differently(found, self.cut)
+            over = {stream.name for stream in streams} | named | {entry.name for entry in complete}
+            self._forget(over, but=resumed)
+            self._clean(manifest)  # runs that are often interrupted must not fill the disk
         return {
-            "held": [stream.name for stream in held],
+            "cached": [stream.name for stream in cached],
             "damaged": damaged,
-            "anew": anew,
+            "repeated": repeated,
             "rows": self._rows,
-            "shares": [asdict(share) for share in going_on],
+            "all_parts": [asdict(one) for one in resumed],
         }
 
     def _check_empty(self, is_new: bool) -> None:
@@ -226,47 +227,49 @@ class Recording:
                     f" asked for; ask for the same, or {OTHERWISE}"
                 )
 
-    def _whole(self, shares: Sequence[ProcessPart]) -> RecordedStream | None:
+    def _complete(self, all_parts: Sequence[ProcessPart]) -> RecordedStream | None:
         """The entry of a stream that was recorded to its end before the manifest could name it; else None."""
-        first, images = shares[0], sum(share.images for share in shares)
-        is_one = all((share.stream, share.cut) == (first.stream, first.cut) for share in shares)
+        first, images = all_parts[0], sum(one.images for one in all_parts)
+        is_one = all((one.stream, one.cut) == (first.stream, first.cut) for one in all_parts)
         if not is_one or images < first.stream["images"]:
             return None
         try:
-            return entry_of(shares, self.folder / self._rows)
-        except DataError:  # what is left of it is recorded anew
+            return entry_of(all_parts, self.folder / self._rows)
+        except DataError:  # the rest of it is recorded again
             return None
 
-    def _sound(self, shares: Sequence[ProcessPart], stream: Stream) -> list[ProcessPart]:
+    def _usable(self, all_parts: Sequence[ProcessPart], stream: Stream) -> list[ProcessPart]:
         """The parts of a stream after which this run can resume."""
         if isinstance(stream.source, PipelineSource):  # it cannot start in its middle
             return []
         facts = facts_of(stream)
-        sound = [s for s in shares if s.cut == self.cut and not other_fact(s.stream, facts) and self._is_readable(s)]
-        sound = [s for s in sound if self.on_error == "skip" or not s.skipped]
-        # All images and no whole stream: a key came twice.
-        return [] if sum(share.images for share in sound) >= len(stream) else sound
+        usable = [
+            s for s in all_parts if s.cut == self.cut and not other_fact(s.stream, facts) and self._is_readable(s)
+        ]
+        usable = [s for s in usable if self.on_error == "skip" or not s.skipped]
+        # All images, but not a complete stream: a key came twice.
+        return [] if sum(one.images for one in usable) >= len(stream) else usable
 
-    def _is_readable(self, share: ProcessPart) -> bool:
+    def _is_readable(self, one: ProcessPart) -> bool:
         """Whether all files of a process can be read."""
         try:
-            StoredRows(self.folder / self._rows, share.parts)
+            StoredRows(self.folder / self._rows, one.parts)
         except DataError:
             return False
         return True
 
     def _forget(self, names: Collection[str], *, but: Sequence[ProcessPart] = ()) -> None:
-        """Remove what is written down of the shares of some streams."""
-        for share in read_shares(self._journal):
-            if share.name in names and share not in but:
-                self._journal.drop(share.name, share.process)
+        """Remove the journal about the parts of some streams."""
+        for one in read_process_parts(self._journal):
+            if one.name in names and one not in but:
+                self._journal.drop(one.name, one.process)
 
     def _close(
-        self, shares: Sequence[ProcessPart], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
+        self, all_parts: Sequence[ProcessPart], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
     ) -> None:
         """Name the streams in the manifest, and remove what nobody names."""
         entries, problem, over = [], None, set()
-        for name, group in grouped(shares).items():
+        for name, group in grouped(all_parts).items():
             try:
                 entries.append(entry_of(group, self.folder / self._rows))
                 over.add(name)
@@ -314,8 +317,8 @@ class Recording:
     def _clean(self, manifest: Manifest | None) -> None:
         """Remove rows that nobody names any more."""
         named = {file for entry in (manifest.streams if manifest else ()) for file, _ in entry.parts}
-        named |= {file for share in read_shares(self._journal) for file, _ in share.parts}
-        for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
+        named |= {file for one in read_process_parts(self._journal) for file, _ in one.parts}
+        for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others belong to the user
             for path in folder.glob("*.safetensors"):
                 if not path.is_symlink() and (folder.name != self._rows or path.name not in named):
                     remove(path)
@@ -366,11 +369,11 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
         )
 
 
-def _cut_otherwise(shares: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
-    """What is given up of a stream, as text, since its batches are others now; empty if nothing is."""
-    lost = [share for share in shares if share.cut != cut]
+def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
+    """What is recorded again of a stream because its batches are now others, as text; empty if nothing is."""
+    lost = [one for one in all_parts if one.cut != cut]
     if not lost:
         return []
     then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
     changes = ", ".join(f"{name} {value}, now {cut.get(name)}" for name, value in then.items())
-    return [f"{sum(share.images for share in lost)} images of {lost[0].name} are recorded again (before: {changes})"]
+    return [f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again (before: {changes})"]
