@@ -129,7 +129,8 @@ def _sample(source: object) -> str:
     for kind, inner in _INNER.items():
         if isinstance(source, kind):
             return _digest(found) if any(found := [_sample(one) for one in inner(source)]) else ""
-    if isinstance(source, ShardSource) or not isinstance(source, Source) or bool(getattr(source, "content", "")):
+    named = bool(getattr(source, "content", "")) and not isinstance(source, IndexedSource)
+    if isinstance(source, ShardSource) or not isinstance(source, Source) or named:
         return ""
     settings, images = _settings(source), _digest(_read(source))
     known = settings if settings == _settings(source) else []  # an object may count its calls

@@ -22,7 +22,7 @@ from oodlit.detectors import (
     fit,
 )
 from oodlit.detectors.densities import wei_per
-from oodlit.detectors.formulas.histograms import smoothed
+from oodlit.detectors.formulas.histograms import divergence, smoothed
 from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.logits.open_max import weibull_fit
 from oodlit.detectors.shaping.rank_feat import without_first_component
@@ -181,6 +181,29 @@ def test_smoothing_reaches_the_bins_of_a_convolution_of_the_same_size(width: int
         torch.testing.assert_close(smoothed(histograms, width), convolution(histograms[:, None])[:, 0])
     impulse = smoothed(torch.eye(50)[[25]], width)[0].nonzero().flatten()
     assert impulse.tolist() == list(range(25 - width // 2, 25 + (width + 1) // 2))
+
+
+def test_a_fit_that_smoothed_down_keeps_its_scores() -> None:
+    """Fits of earlier versions have no mark; their thresholds belong to the former side."""
+    train, head = small_problem()
+    detector = WeiPer(5, smooth=4, smooth_logits=2)
+    scored(detector, train, head, train)
+    now = detector.score(train)
+    del detector.smooths_up
+    earlier = detector.score(train)
+    assert not torch.allclose(now, earlier)
+
+    def flipped(histograms: torch.Tensor, width: int) -> torch.Tensor:
+        return (
+            torch.nn.functional.pad(histograms, (width // 2, (width - 1) // 2), mode="replicate")
+            .unfold(1, width, 1)
+            .mean(2)
+        )
+
+    own, of_logits, softmax = detector._histograms(train.features.double())
+    far = divergence(detector.typical, flipped(own, 4), wei_per.LEAST)
+    far_of_logits = divergence(detector.typical_of_logits, flipped(of_logits, 2), wei_per.LEAST_OF_LOGITS)
+    torch.testing.assert_close(earlier, 0.25 * softmax - far - 2.5 * far_of_logits)
 
 
 def test_perturbed_weights_are_the_same_kept_or_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,15 +124,21 @@ class WeiPer(Detector):
             low, high = torch.minimum(low, z.amin()), torch.maximum(high, z.amax())
         # Rounding may make the largest training logit larger when it is computed again in another batch.
         margin = 1e-9 * (high - low)
-        self.keep(range_of_logits=torch.stack([low - margin, high + margin]))
+        self.keep(smooths_up=torch.tensor(True), range_of_logits=torch.stack([low - margin, high + margin]))
         own, of_logits = zip(*(self._histograms(part)[:2] for part in parts), strict=True)
         self.keep(typical=torch.cat(own).mean(dim=0), typical_of_logits=torch.cat(of_logits).mean(dim=0))
 
     def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())
-        far = divergence(self.typical, smoothed(own, self.smooth), LEAST)
-        far_of_logits = divergence(self.typical_of_logits, smoothed(of_logits, self.smooth_logits), LEAST_OF_LOGITS)
+        far = divergence(self.typical, self._smoothed(own, self.smooth), LEAST)
+        of_logits = self._smoothed(of_logits, self.smooth_logits)
+        far_of_logits = divergence(self.typical_of_logits, of_logits, LEAST_OF_LOGITS)
         return self.softmax_weight * softmax - far - self.logits_weight * far_of_logits
+
+    def _smoothed(self, histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
+        if "smooths_up" in dict(self.named_buffers()):
+            return smoothed(histograms, width)
+        return smoothed(histograms.flip(1), width).flip(1)  # a fit of an earlier version keeps its scores
 
     def _histograms(
         self, features: Float[Tensor, "batch features"]

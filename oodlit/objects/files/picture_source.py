@@ -1,10 +1,10 @@
 """The pictures of a COCO file as a source of samples, with the ids of images as keys."""
 
 import os
-from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from oodlit.datamodules.keys import is_hidden
+from oodlit.datamodules.sources import IndexedSource
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.objects.files.annotations import Annotations
@@ -14,7 +14,7 @@ FIRST = 50
 """Number of pictures to search for to find their folder."""
 
 
-class PictureSource:
+class PictureSource(IndexedSource):
     """Pictures by the ids of their annotations, read when needed.
 
     Args:
@@ -46,28 +46,21 @@ class PictureSource:
         """Number of images, including those without objects."""
         return len(self.keys)
 
-    def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Read images start, ..., stop - 1."""
-        return map(self._sample, range(start, min(stop, len(self))))
+    def key(self, index: int) -> str:
+        """Id of one image."""
+        return self.keys[index]
 
-    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
-        """Read the images at these positions."""
-        return map(self._sample, positions)
-
-    def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """Read the images with these ids."""
-        return (self._sample(position) for position, key in enumerate(self.keys) if key in keys)
-
-    def _sample(self, position: int) -> Sample:
-        path = self.paths[position]
+    def sample(self, index: int) -> Sample:
+        """One image."""
+        key, path = self.keys[index], self.paths[index]
         try:
             data = path.read_bytes()
-            image = turned(data, tuple(self.sizes[position]), self.orientation)
+            image = turned(data, tuple(self.sizes[index]), self.orientation)
         except OSError as error:
-            return Sample(self.keys[position], b"", error=f"cannot be read: {error}", origin=str(path))
+            return Sample(key, b"", error=f"cannot be read: {error}", origin=str(path))
         except DataError as error:
-            return Sample(self.keys[position], b"", error=str(error), origin=str(path))
-        return Sample(self.keys[position], image, origin=str(path))
+            return Sample(key, b"", error=str(error), origin=str(path))
+        return Sample(key, image, origin=str(path))
 
 
 def find_folder(below: Path, annotations: Annotations) -> Path:
