@@ -3,7 +3,7 @@
 import json
 import warnings
 from collections.abc import Sequence
-from math import isfinite, isnan
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +122,10 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so these numbers are text
         entries["threshold"] |= {n: _number(v) for n, v in entries["threshold"].items() if n in _ENDS}
     record = as_type(entries, GateRecord, where=str(folder / GATE))
-    bounds = record.threshold
-    if not (isfinite(bounds.value) and isfinite(bounds.cut)) or isnan(bounds.ci_low) or isnan(bounds.ci_high):
+    if not record.threshold.is_consistent:
         raise DataError(
-            f"{folder / GATE}: expected a finite threshold, got value {bounds.value}, cut {bounds.cut} and interval"
-            f" {bounds.ci_low} to {bounds.ci_high}; save the gate again"
+            f"{folder / GATE}: expected a finite threshold, a cut that is not above it, an interval, shares from 0 to"
+            f" 1, and no more refused images than images, got {record.threshold!r}; save the gate again"
         )
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
@@ -134,7 +133,10 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             " the run"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)
-    return folder / WEIGHTS, fitted[_chosen(detector, (record.detector,), folder)], record
+    name = _chosen(detector, (record.detector,), folder)
+    if name not in fitted:
+        raise UnknownNameError.of(f"fitted detector in {folder / FITTED}", name, fitted)
+    return folder / WEIGHTS, fitted[name], record
 
 
 def _number(text: object) -> object:

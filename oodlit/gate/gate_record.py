@@ -9,6 +9,7 @@ from msgspec import structs
 
 from oodlit._version import __version__
 from oodlit.base.yaml_files import load_yaml
+from oodlit.errors import DataError
 from oodlit.gate.threshold import Threshold
 
 FORMAT = 1
@@ -44,8 +45,18 @@ class GateBackbone(msgspec.Struct, frozen=True):
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """The configuration of the command line; empty for a run from Python."""
-        return dict(load_yaml(self.config)) if self.config else {}
+        """The configuration of the command line; empty for a run from Python.
+
+        Raises:
+            DataError: It is damaged.
+        """
+        try:
+            found = load_yaml(self.config or "{}")
+        except yaml.YAMLError as error:
+            raise DataError(f"the recorded configuration is not valid YAML: {' '.join(str(error).split())}") from error
+        if not isinstance(found, dict):
+            raise DataError(f"the recorded configuration: expected options and values, got {type(found).__name__}")
+        return found
 
     @property
     def config_of_network(self) -> str | None:

@@ -1,7 +1,7 @@
 """Convert the inputs of a gate (pictures, files or tensors) to batches of the network's input."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 import torch
 from PIL import Image
@@ -46,10 +46,13 @@ def batches_of(
     """
     if isinstance(images, Mapping):
         images, keys = images.get("image"), images.get("key") if keys is None else keys
-    if isinstance(images, Image.Image | bytes) or (isinstance(images, Tensor) and images.ndim == len(shape)):
+    if isinstance(images, Image.Image | bytes) or (_is_dense(images) and images.ndim in (0, len(shape))):
         images = [images]
-    if not isinstance(images, list | tuple | Tensor):
+    if not (isinstance(images, list | tuple) or _is_dense(images)):
         raise InvalidArgumentError(f"Gate: expected {_EXPECTED}, got {_kind(images)}")
+    if isinstance(keys, str | bytes):
+        raise InvalidArgumentError(f"Gate: expected a list of keys, got {keys!r}")
+    keys = None if keys is None else list(keys)
     if keys is not None and len(keys) != len(images):
         raise InvalidArgumentError(f"Gate: expected one key per image, got {len(keys)} keys for {len(images)} images")
     for start in range(0, len(images), CHUNK):
@@ -66,13 +69,20 @@ def batches_of(
         yield batch, None if keys is None else [keys[place] for place in chunk]
 
 
+def _is_dense(value: object) -> TypeGuard[Tensor]:
+    """Whether a value is a dense tensor with values: not sparse, nested or on the device "meta"."""
+    if not isinstance(value, Tensor):
+        return False
+    return value.layout == torch.strided and not (value.is_nested or value.is_meta)
+
+
 _EXPECTED = "a PIL image, the bytes of an image file, a transformed tensor, or a list of these"
 
 
 def _transformed(
     image: object, place: int, transform: Callable[..., Any] | None, decode: Callable[[bytes], Image.Image]
 ) -> Tensor:
-    if isinstance(image, Tensor):
+    if _is_dense(image):
         return image
     if not isinstance(image, Image.Image | bytes):
         raise InvalidArgumentError(f"Gate: image {place}: expected {_EXPECTED}, got {_kind(image)}")
@@ -114,4 +124,6 @@ def _check_finite(batch: Tensor, start: int) -> None:
 def _kind(value: object) -> str:
     if type(value).__module__.partition(".")[0] == "numpy":
         return "a numpy array (PIL.Image.fromarray makes a picture of one)"
+    if isinstance(value, Tensor) and not _is_dense(value):
+        return f"a tensor of layout {value.layout} on {value.device}; pass a dense one"
     return f"a {type(value).__name__}"

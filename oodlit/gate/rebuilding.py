@@ -97,6 +97,10 @@ def _module(
 ) -> OODModule:
     """Return a new module around the network that is passed or rebuilt."""
     arguments = dict(record.arguments)
+    if not {"backbone", "weights"} <= arguments.keys():
+        raise DataError(
+            f"{source}: expected arguments of the network with backbone and weights, got {sorted(arguments)}"
+        )
     backbone, file = arguments.pop("backbone"), arguments.pop("weights")
     transform = None
     if model is not None:

@@ -51,6 +51,20 @@ class Threshold:
     num_id_refused: int
     confidence: float
 
+    @property
+    def is_consistent(self) -> bool:
+        """Whether the numbers, which may come from a file, can belong to a threshold. NaN never does."""
+        return (
+            math.isfinite(self.value)
+            and -math.inf < self.cut <= self.value
+            and not (math.isnan(self.ci_low) or math.isnan(self.ci_high))
+            and self.kind in ("tpr", "fpr")
+            and 0 <= self.share <= 1
+            and 0 < self.confidence < 1
+            and 0 <= self.num_id_refused <= self.num_id
+            and self.num_images >= 0
+        )
+
     def __str__(self) -> str:
         """Return threshold, interval and origin in one line."""
         at = "at least" if self.kind == "tpr" else "at most"
