@@ -123,6 +123,25 @@ def test_labels_by_string_order():
     assert by_number(PurePosixPath("1000/a.jpeg")) is None
 
 
+@pytest.mark.parametrize("other", ["imagenetv2-top-images-format-val", "imagenetv2-threshold0.7-format-val"])
+def test_the_other_sets_of_imagenet_v2_are_another_set(other):
+    with pytest.raises(DataError, match=f"imagenetv2-matched-frequency-format-val/.*, found 1 files, first '{other}"):
+        select(describe("imagenet_v2"), [f"{other}/0/a.jpeg"], complete=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "paths", "complete"),
+    [
+        ("imagenet_v2", ["m/0/a.jpeg", "m/1000/b.jpeg", "m/README"], False),
+        ("imagenet_r", ["imagenet-r/n01443537/a.jpg", "imagenet-r/n99999999/b.jpg"], False),
+        ("ssb_easy", ["n01443537/a.JPEG", "b.JPEG"], True),  # its number of images is not published
+    ],
+)
+def test_images_with_other_paths_are_left_out_with_a_warning(name, paths, complete):
+    with pytest.warns(UserWarning, match=rf"{name}: 1 images are left out, .*; first '{paths[1]}'"):
+        assert select(describe(name), paths, complete=complete).paths == paths[:1]
+
+
 @pytest.mark.parametrize("split", [IMAGENET_TRAIN, IMAGENET_VAL])
 def test_class_folders(split):
     name = "train" if split is IMAGENET_TRAIN else "val"
@@ -200,6 +219,7 @@ def test_imagenet_c_groups_are_corruption_and_severity():
     assert selection.labels == [0, 1] * 10
     assert by_corruption(PurePosixPath("rain/1/n01440764/a.JPEG")) is None
     assert by_corruption(PurePosixPath("n01440764/a.JPEG")) is None
+    assert by_corruption(PurePosixPath("fog/12/n01440764/a.JPEG")) is None
     assert len(CORRUPTIONS) == len(set(CORRUPTIONS)) == 19
 
 

@@ -1,5 +1,6 @@
 """Descriptions of published data sets, and the selection of their files."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -138,6 +139,10 @@ def select(
         only: Names of the images that belong to the set, for sets that are published as a list of files in a larger
             folder; folders in the names are ignored. None (default) = all.
 
+    Warns:
+        UserWarning: `complete` is False or the published number of images is unknown, and images have other paths than
+            those of the set. They are left out.
+
     Raises:
         DataError: There is no image, a listed one is missing or ambiguous, or counts differ; the message lists the
             differences.
@@ -150,13 +155,16 @@ def select(
         >>> selection.paths, selection.groups, selection.group_names
         (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'))
     """
-    places = _places(description, sorted(paths), only)
+    ordered = sorted(paths)
+    places = _places(description, ordered, only)
     counts = Counter(place.group for place in places.values())
     if complete and (problems := differences(description, counts)):
         raise DataError(
             f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
             " (--incomplete) to use the images as they are (results then show the actual counts)"
         )
+    if only is None and (not complete or description.expected_count is None):
+        _warn_of_others(description, [path for path in ordered if path not in places])
     names = (*description.classes, *sorted(counts.keys() - description.classes.keys() - {""}))
     index = {name: i for i, name in enumerate(names)} | {"": -1}
     return Selection(
@@ -189,6 +197,16 @@ def _places(
             f" this another set?"
         )
     return places
+
+
+def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> None:
+    """Warn of images that are left out, unless the counts prove that they belong to no set or to another one."""
+    if others := [path for path in paths if is_image(path) and not is_hidden(path)]:
+        warnings.warn(
+            f"{description.name}: {len(others)} images are left out, because their paths do not match"
+            f" {description.layout}; first {others[0]!r}",
+            stacklevel=3,
+        )
 
 
 def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:

@@ -1,5 +1,6 @@
 """Sets of known classes under covariate shift: ImageNet-V2, -R, -A, -Sketch and -C."""
 
+import re
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
@@ -7,15 +8,21 @@ from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet import by_wnid
 from oodlit.datamodules.sets.imagenet_classes import subset_labels
 
+_SEVERITIES = frozenset("12345")
+_OTHER_V2 = re.compile(r"imagenetv2-(threshold|top)")
+"""Folders of the other two sets of ImageNet-V2, which have the same layout and other accuracies."""
+
 
 def by_number(path: PurePosixPath) -> Membership | None:
-    """Label of a file in a folder whose name is the class index.
+    """Label of a file in a folder whose name is the class index; None in the other two sets of ImageNet-V2.
 
     Example:
         >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))
         Membership(label=112, group='')
     """
     name = path.parent.name
+    if any(map(_OTHER_V2.match, path.parts)):
+        return None
     return Membership(label=int(name)) if name.isdecimal() and name.isascii() and int(name) < 1000 else None
 
 
@@ -30,7 +37,7 @@ def by_corruption(path: PurePosixPath) -> Membership | None:
     if place is None or len(path.parts) < 4:
         return None
     kind, severity = path.parts[-4:-2]
-    return Membership(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in "12345" else None
+    return Membership(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in _SEVERITIES else None
 
 
 IMAGENET_V2 = published("imagenet_v2", by_number)
