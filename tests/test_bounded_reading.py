@@ -10,6 +10,7 @@ import tracemalloc
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from oodlit.datamodules.shards.manifest import MAX_MANIFEST_BYTES, read_info
 from oodlit.datamodules.shards.members import MAX_FACTS_BYTES, MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.tars import MAX_HEADER_BYTES, MAX_NAME
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, UnknownNameError
+from oodlit.objects.files.predictions import read_predictions
 from oodlit.recorded.array_files import read_arrays
 from oodlit.results.files.storage import read_parquet
 from tests.report.problems import make_results
@@ -193,9 +195,12 @@ def test_tables_expand_in_proportion_to_their_size(tmp_path: Path) -> None:
     zeros = pa.table({"msp": pa.chunked_array([pa.array(np.zeros(MEGABYTE))] * 40)})
     pq.write_table(zeros, tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size < MEGABYTE
-    for read in (read_parquet, read_arrays):
-        with refused(r"a\.parquet: expected at most 268,435,456 bytes of content"):
-            read(tmp_path / "a.parquet")
+    texts = pa.table({"groups": pa.chunked_array([pa.array(["x" * MEGABYTE])] * 300)})
+    pq.write_table(texts, tmp_path / "c.parquet", compression="zstd", use_dictionary=False, row_group_size=1)
+    for read in (read_parquet, read_arrays, partial(read_predictions, images="near")):
+        for name in ("a", "c"):
+            with refused(rf"{name}\.parquet: expected at most 268,435,456 bytes of content"):
+                read(tmp_path / f"{name}.parquet")
     frame = pd.DataFrame({"msp": np.zeros(MEGABYTE)})
     frame.to_parquet(tmp_path / "b.parquet")
     pd.testing.assert_frame_equal(read_parquet(tmp_path / "b.parquet"), frame)

@@ -1,5 +1,7 @@
 """Refuse small files that would fill the memory once they are unpacked."""
 
+from typing import Any
+
 from oodlit.errors import DataError
 
 MAX_RATIO = 100
@@ -31,3 +33,17 @@ def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
             f"{where}: expected at most {limit:,} bytes of content in a file of {packed:,} bytes, got {unpacked:,};"
             " write it again without compression if this is right"
         )
+
+
+def check_parquet(where: object, about: Any, *, packed: int) -> None:
+    """Refuse a Parquet file whose content is out of proportion to its size, as in `check_expansion`.
+
+    Args:
+        where: Names the file in messages.
+        about: Its `pyarrow.parquet.FileMetaData`. Values are counted with 8 bytes, or with their share of longer texts.
+        packed: Size of the file in bytes.
+    """
+    groups = [about.row_group(number) for number in range(about.num_row_groups)]
+    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
+    unpacked = sum(max(8 * column.num_values, column.total_uncompressed_size) for column in columns)
+    check_expansion(where, packed=packed, unpacked=unpacked)

@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from oodlit.base.sizes import check_expansion
+from oodlit.base.sizes import check_expansion, check_parquet
 from oodlit.errors import DataError, InvalidArgumentError
 
 Arrays = Mapping[str, Any]
@@ -72,11 +72,8 @@ def _folder(folder: Path) -> Arrays:
 
 
 def _parquet(file: Path) -> Arrays:
-    about = pq.read_metadata(file)
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    values = sum(group.column(place).num_values for group in groups for place in range(group.num_columns))
-    check_expansion(file, packed=file.stat().st_size, unpacked=8 * values)
     with pq.ParquetFile(file) as opened:  # `read_table` adds columns for folders such as `groups=zebra`
+        check_parquet(file, opened.metadata, packed=file.stat().st_size)
         table = opened.read()
     return {name: _column(table.column(name).combine_chunks(), name) for name in table.column_names}
 

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from oodlit.base.sizes import check_parquet
 from oodlit.errors import DataError, UnknownNameError
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
@@ -273,6 +274,7 @@ def _categories(values: list[Any], path: Path) -> list[Any] | None:
 def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
     try:
         with pq.ParquetFile(path) as file:  # `read_table` adds columns for folders such as `split=near`
+            check_parquet(path, file.metadata, packed=path.stat().st_size)
             table = file.read()
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error

@@ -16,7 +16,7 @@ from msgspec import structs
 
 from oodlit.base.atomic import fsync, move, remove, temporary_folder
 from oodlit.base.json_files import parse_json, to_json
-from oodlit.base.sizes import check_expansion
+from oodlit.base.sizes import check_parquet
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.run_record import RunRecord
 
@@ -246,7 +246,7 @@ def read_parquet(path: Path, content: bytes | None = None, *, most: int | None =
         about = pq.read_metadata(io.BytesIO(content))
         if most is not None and about.num_rows > most:
             raise DataError(f"{path}: expected at most {most:,} rows according to {RUN}, got {about.num_rows:,}")
-        check_expansion(path, packed=len(content), unpacked=8 * about.num_rows * about.num_columns)
+        check_parquet(path, about, packed=len(content))
         return pd.read_parquet(io.BytesIO(content))
     except (ValueError, OSError) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
