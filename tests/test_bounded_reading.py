@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import lzma
+import os
 import tarfile
 import threading
 import tracemalloc
@@ -19,6 +20,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from oodlit import Results
 from oodlit.base import sizes
@@ -27,7 +29,10 @@ from oodlit.datamodules.shards import Cache, ShardSource, archives, open_files
 from oodlit.datamodules.shards.manifest import MAX_MANIFEST_BYTES, read_info
 from oodlit.datamodules.shards.members import MAX_FACTS_BYTES, MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.tars import MAX_HEADER_BYTES, MAX_NAME
+from oodlit.datamodules.sources import FileSource
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, UnknownNameError
+from oodlit.objects.files.annotations import Annotations
+from oodlit.objects.files.picture_source import PictureSource
 from oodlit.objects.files.predictions import read_predictions
 from oodlit.recorded.array_files import read_arrays
 from oodlit.results.files.storage import read_parquet
@@ -237,3 +242,20 @@ def test_messages_are_bounded(make: Callable[[str], OodlitError]) -> None:
     assert str(DataError("a short one")) == "a short one"
     assert str(DataError("start " + "x" * 9999 + " end")).startswith("start x")
     assert str(DataError("start " + "x" * 9999 + " end")).endswith("x end")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pictures_are_plain_files(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.png"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    assert "expected a plain file, got a pipe, socket or device" in FileSource([path]).sample(0).error
+    size = torch.tensor([[8, 8]])
+    none = torch.zeros(0, dtype=torch.int64)
+    annotations = Annotations(
+        "near", ("near/1",), size, torch.zeros(0, 4), none, none, none.bool(), (), (), (), ("a.png",)
+    )
+    (sample,) = PictureSource(annotations, tmp_path).read(0, 1)
+    assert "expected a plain file, got a pipe, socket or device" in sample.error

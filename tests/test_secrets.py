@@ -51,7 +51,10 @@ def test_addresses_without_secrets_stay(host: str, port: str, path: str) -> None
         ("https://host/a#access_token=5", "https://host/a#***"),
         ("https://host/a#part-2", "https://host/a#part-2"),
         ("postgresql+psycopg2://u:p@host:5432/db", "postgresql+psycopg2://***@host:5432/db"),
+        ("https:/me:word@host/a?sig=5", "https:/***@host/a?***"),
+        ("simplecache::https://me:word@host/a", "simplecache::https://***@host/a"),
         ("C:\\data\\a?.tar", "C:\\data\\a?.tar"),
+        ("C:/data@home/a?.tar", "C:/data@home/a?.tar"),
     ],
 )
 def test_kinds_of_addresses(address: str, masked: str) -> None:

@@ -11,7 +11,9 @@ from oodlit.base.yaml_files import load_yaml
 MASK = "***"
 """Replaces a secret."""
 
-_ADDRESS = re.compile(r"""(?<![A-Za-z0-9+.\-])[A-Za-z][A-Za-z0-9+.\-]*://[^\s"'<>]+""")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*(?:://|(?<=[a-z]{3}):/(?!/))")
+"""The start of an address; `pathlib` turns two slashes into one."""
+_ADDRESS = re.compile(rf"""(?<![A-Za-z0-9+.\-]){_SCHEME.pattern}[^\s"'<>]+""")
 _NAMED = re.compile(r"""(?<![\w./\-])(?P<name>-{0,2}[A-Za-z_][\w.\-]*)\\*["']?[ \t]*[=:][ \t]*""")
 _QUOTED = r"""\\+"[^"]*"?|\\+'[^']*'?|[bfru]{0,2}"(?:\\.|[^"\\])*"?|[bfru]{0,2}'(?:\\.|[^'\\])*'?"""
 _VALUE = re.compile(rf"""{_QUOTED}|(?:(?:Bearer|Basic)[ ]+)?[^\s,;&"')\]}}]+""", re.IGNORECASE | re.DOTALL)
@@ -50,9 +52,10 @@ def mask_address(address: str) -> str:
         >>> mask_address("shards/a-000000.tar")
         'shards/a-000000.tar'
     """
-    scheme, separator, rest = address.partition("://")
-    if not separator:
+    found = _SCHEME.match(address)
+    if not found:
         return address
+    scheme, rest = found[0], address[found.end() :]
     host = re.split(r"[/?#]", rest, maxsplit=1)[0]
     port = host.rpartition(":")[2]
     if "@" in host:
@@ -60,7 +63,7 @@ def mask_address(address: str) -> str:
     elif ":" in host and not port.isdigit() and not host.endswith("]") and "@" in rest:  # a password with "/" or "?"
         rest = f"{MASK}@{rest.rpartition('@')[2]}"
     rest = re.sub(r"(?s)\?.+|#(?=.*=).+", lambda found: found[0][0] + MASK, rest, count=1)
-    return f"{scheme}://{rest}"
+    return scheme + rest
 
 
 def mask_text(text: str) -> str:
@@ -122,7 +125,7 @@ def mask(value: Any) -> Any:
         {'folder': 'https://***@example.org/', 'storage_options': [['key', '***'], ['anon', False]]}
     """
     if isinstance(value, str):  # an address can have blanks and quotes in its password
-        return mask_text(mask_address(value) if re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://", value) else value)
+        return mask_text(mask_address(value) if _SCHEME.match(value) else value)
     if isinstance(value, Mapping):
         return {name: _mask_value(str(name), inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -1,5 +1,8 @@
-"""Refuse small files that would fill the memory once they are unpacked."""
+"""Refuse small files that would fill the memory once they are unpacked, and files without an end."""
 
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 from oodlit.errors import DataError
@@ -47,3 +50,15 @@ def check_parquet(where: object, about: Any, *, packed: int) -> None:
     columns = [group.column(place) for group in groups for place in range(group.num_columns)]
     unpacked = sum(max(8 * column.num_values, column.total_uncompressed_size) for column in columns)
     check_expansion(where, packed=packed, unpacked=unpacked)
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """Read a file, but no pipe, socket or device, which may have no end; links to files are followed.
+
+    Raises:
+        OSError: The file cannot be read, or it is of another kind.
+    """
+    kind = os.stat(path).st_mode  # noqa: PTH116 - a million paths
+    if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):  # reading a folder fails anyway
+        raise OSError("expected a plain file, got a pipe, socket or device")
+    return Path(path).read_bytes()

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from oodlit.base.secrets import mask_text
 from oodlit.cli.console import console, say, status
 from oodlit.errors import DataError, UnknownNameError, UsageError, add_note
 
@@ -200,7 +201,7 @@ def verify(
             limit = {} if max_pixels is None else {"max_pixels": max_pixels}
             reports = _verified(directory, decode=not headers_only, **limit)
         except DataError as error:  # go through the other folders first
-            say(error)
+            say(mask_text(str(error)))
             failed = True
             continue
         for report in reports:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.sizes import read_file
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import escape_key, repeated
 from oodlit.datamodules.stream import Sample
@@ -186,7 +187,7 @@ class FileSource(IndexedSource):
         group = -1 if self.groups is None else int(self.groups[index])
         path = self.paths[index]
         try:
-            data = Path(path).read_bytes()
+            data = read_file(path)
         except OSError as error:
             return Sample(self.keys[index], b"", label, group, error=f"cannot be read: {error}", origin=path)
         return Sample(self.keys[index], data, label, group, origin=path)

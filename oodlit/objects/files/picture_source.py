@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from oodlit.base.sizes import read_file
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.sources import IndexedSource
 from oodlit.datamodules.stream import Sample
@@ -54,7 +55,7 @@ class PictureSource(IndexedSource):
         """One image."""
         key, path = self.keys[index], self.paths[index]
         try:
-            data = path.read_bytes()
+            data = read_file(path)
             image = turned(data, tuple(self.sizes[index]), self.orientation)
         except OSError as error:
             return Sample(key, b"", error=f"cannot be read: {error}", origin=str(path))
