@@ -57,7 +57,7 @@ def test_width_and_height_decide(kind: str) -> None:
     for turn in (2, 3, 4):
         with pytest.raises(DataError, match=rf"EXIF orientation {turn}: .* orientation='stored'"):
             turned(file(turn, kind), (24, 18), None)
-    with pytest.raises(DataError, match="orientation of the picture is 6"):
+    with pytest.raises(DataError, match="EXIF orientation 6"):
         turned(file(6, kind, PIXELS[:, :18]), (18, 18), None)
     for turn in (0, 1, 9):  # as stored, or of no meaning
         assert turned(file(turn, kind), (24, 18), None) == file(turn, kind)
@@ -100,7 +100,7 @@ def test_a_benchmark_reads_pictures_as_its_boxes_were_drawn(tmp_path: Path) -> N
 
 
 def test_undecided_pictures_are_an_error_or_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"stream 'known': .*1\.png, key '1': the EXIF orientation .* is 3"):
+    with pytest.raises(DataError, match=r"stream 'known': .*1\.png, key '1': EXIF orientation 3"):
         pictures(benchmark(tmp_path, [1, 3], (24, 18)))
     assert len(pictures(benchmark(tmp_path, [1, 3], (24, 18), on_error="skip"))) == 1
     with pytest.raises((InvalidArgumentError, TypeError), match="'stored' or 'displayed'"):
