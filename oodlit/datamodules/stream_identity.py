@@ -132,11 +132,20 @@ def _sample(source: object) -> str:
     named = bool(getattr(source, "content", "")) and not isinstance(source, IndexedSource)
     if isinstance(source, ShardSource) or not isinstance(source, Source) or named:
         return ""
-    settings, images = _settings(source), _digest(_read(source))
+    settings, images = _settings(source), _images(source)
     known = settings if settings == _settings(source) else []  # an object may count its calls
-    if images == _digest(_read(source)):
+    if images:
         return _digest([images, *known]) if known else images
     return _digest(known) if known else ""
+
+
+def _images(source: Source) -> str:
+    """A digest of the sampled images; empty if it changes from one reading to the next, or if one cannot be read."""
+    try:
+        digest, again = (_digest(_read(source)) for _ in range(2))
+    except Exception:  # custom sources raise anything; the run reaches the sample later, and names it
+        return ""
+    return digest if digest == again else ""
 
 
 _INNER: dict[type, Callable[[Any], list[object]]] = {

@@ -201,6 +201,15 @@ def test_custom_sources_are_identified_by_their_first_middle_and_last_sample():
     assert other_fact(facts(OwnSource(0)), facts(OwnSource(1))) == "sample"
 
 
+class BrokenSource(OwnSource):
+    def read(self, start, stop):
+        raise RuntimeError("no such server")
+
+
+def test_a_source_that_cannot_be_read_is_left_to_the_run():
+    assert facts(BrokenSource(0))["sample"] == ""
+
+
 def test_records_of_earlier_versions_are_compared_in_what_they_have(tmp_path):
     now = facts(FileSource(write_pictures(tmp_path / "set")))
     earlier = {fact: value for fact, value in now.items() if fact != "sample"}
