@@ -32,6 +32,7 @@ from oodlit.recorded.rows import Rows, RowSource, concatenate
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_REQUIRED = {"labels", "groups", "keys", "key_ends"}
 PART_BYTES = 64_000_000
 """Rows are kept in memory until they fill a file of about this size."""
 
@@ -164,7 +165,7 @@ class StoredRows(RowSource):
         except (OSError, SafetensorError) as error:
             raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
-        if counts != {rows} or not {"labels", "groups", "keys", "key_ends"} <= sizes.keys():
+        if counts != {rows} or not _REQUIRED <= sizes.keys() <= _REQUIRED | {"features", "logits"}:
             raise DataError(f"{self.folder / file}: expected {rows} rows, got {sizes}{AGAIN}")
         return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
 

@@ -53,6 +53,14 @@ def part_of(folder: Path, stream: str, number: int = 0) -> Path:
     return folder / "rows-0" / entry["parts"][number][0]
 
 
+def test_a_damaged_name_in_a_header_is_noticed_when_the_cache_is_opened(cache: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(cache, tmp_path / "copy")
+    part = part_of(folder, "tiny")
+    part.write_bytes(part.read_bytes().replace(b'"features"', b'"geatures"'))
+    with pytest.raises(DataError, match=f"{part.name}: expected 3 rows"):
+        open_cache(folder)
+
+
 def test_the_message_names_the_file_and_without_it_the_stream_is_recorded_again(cache: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(cache, tmp_path / "copy")
     part = part_of(folder, "val", 2)
