@@ -234,6 +234,11 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
     facts = facts_of(stream)
     if fact := other_fact(recorded := structs.asdict(entry), facts):
         _check_extent(folder, entry, stream)
+        if fact == "sample" and entry.skipped:
+            raise DataError(
+                f"{folder}: stream {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and its"
+                " images have changed since; record it again"
+            )
         what = (
             "the sizes or contents of images differ"
             if fact == "sample"

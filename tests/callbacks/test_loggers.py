@@ -14,7 +14,6 @@ from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, InvalidArgumentError, LoggingError, UnknownNameError
-from oodlit.runs.images import recorder as output
 from oodlit.runs.loggers import RunLog, figures_of, log_to_all
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, stream
 
@@ -154,7 +153,7 @@ def test_a_broken_logger_hides_no_broken_page(tmp_path, monkeypatch):
         raise DataError("the images are gone")
 
     detection = OODDetection([MSP()], output_dir=tmp_path)
-    monkeypatch.setattr(output, "write_report", no_page)
+    monkeypatch.setattr("oodlit.callbacks.detection.write_report", no_page)
     trainer = make_trainer(detection, logger=[Offline()])
     with pytest.raises(DataError, match="images are gone") as caught:
         trainer.predict(make_module(), OODDataModule(make_streams(with_train=False)), return_predictions=False)

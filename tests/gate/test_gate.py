@@ -168,7 +168,7 @@ def test_a_saved_gate_needs_no_other_file(
         Gate.load(tmp_path / "named", tpr=0.9)
     with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
         Gate.load(tmp_path / "named", detector="mahalanobi")
-    with pytest.raises(InvalidArgumentError, match=r"built in code, .*; pass Gate\.load"):
+    with pytest.raises(InvalidArgumentError, match=r"built in code, .*; call Gate\.load"):
         Gate.load(tmp_path / "made" / "gate")
 
 
