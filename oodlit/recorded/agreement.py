@@ -1,5 +1,6 @@
 """Compare recorded logits with those of the head, over all rows of all sets."""
 
+import warnings
 from collections.abc import Iterable
 
 import torch
@@ -49,15 +50,23 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     rows are in another order.
 
     Raises:
-        InvalidArgumentError: Rows of some sets sum to one and those of others do not, or the head matches only some
-            sets; names the sets.
+        InvalidArgumentError: Rows of some sets are probabilities or their logarithms and those of others are not, or
+            the head matches only some sets; names the sets.
     """
     held = {s.name: s.source.all for s in streams if isinstance(s.source, MemoryRows) and len(s.source)}
-    shares = [name for name, rows in held.items() if _are_shares(rows)]
-    if shares and len(shares) < len(held):
+    kinds = {name: _kind(rows) for name, rows in held.items()}
+    softmax = [name for name, kind in kinds.items() if kind]
+    if len(set(kinds.values())) > 1:
         raise InvalidArgumentError(
-            f"{_names(shares)}: every row of the logits sums to one and has no negative value, unlike those of"
-            f" {_names(name for name in held if name not in shares)}; pass the logits before the softmax for all sets"
+            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}, unlike those of"
+            f" {_names(n for n in held if kinds[n] != kinds[softmax[0]])}; pass the logits before the softmax for all"
+            " sets"
+        )
+    if softmax:
+        warnings.warn(
+            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}. Most detectors need the logits before the"
+            " softmax; MSP is also exact for logarithms of probabilities",
+            stacklevel=4,
         )
     if head is None:
         return ""
@@ -78,15 +87,19 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     return f"{text}, in all sets" if len(bad) > 1 else f"{text}, in {name!r}"
 
 
-def _are_shares(rows: Rows) -> bool:
-    if rows.logits is None or rows.logits.shape[1] < 2:
-        return False
+def _kind(rows: Rows) -> str:
+    """What shows that every row is the output of a softmax, or its logarithm; empty if they are not."""
+    if rows.logits is None or rows.logits.shape[1] < 2 or not len(rows.logits):
+        return ""
     tolerance = HALF if _is_half(rows.logits[:_AT_ONCE]) else _SUM
+    could_be_shares = could_be_logarithms = True
     for start in range(0, len(rows.logits), _AT_ONCE):
         part = rows.logits[start : start + _AT_ONCE].double()
-        if bool((part < 0).any()) or bool(((part.sum(dim=1) - 1).abs() > tolerance).any()):
-            return False
-    return True
+        could_be_shares &= bool((part >= 0).all() & ((part.sum(dim=1) - 1).abs() <= tolerance).all())
+        could_be_logarithms &= bool((part <= 0).all() & (part.logsumexp(dim=1).abs() <= tolerance).all())
+        if not (could_be_shares or could_be_logarithms):
+            return ""
+    return "sums to one and has no negative value" if could_be_shares else "is a logarithm of probabilities"
 
 
 def _is_half(values: Tensor) -> bool:

@@ -208,6 +208,20 @@ def test_softmax_in_place_of_logits_is_named_by_its_set_without_a_head_too():
     assert evaluate_arrays(**sets, detectors=[MSP()]).detectors == ("msp",)
 
 
+def test_logarithms_of_probabilities_in_one_set_are_an_error():
+    _, sets = damaged("ood", 0, lambda logits: logits.log_softmax(dim=1))
+    with pytest.raises(InvalidArgumentError, match="'ood': every row of the logits is a logarithm of probabilities"):
+        evaluate_arrays(**sets, detectors=[Energy()])
+
+
+@pytest.mark.parametrize("how", [torch.softmax, torch.log_softmax])
+def test_outputs_of_a_softmax_in_all_sets_are_a_warning(how):
+    _, sets = linear_sets()
+    sets = {name: {**given, "logits": how(given["logits"], dim=1)} for name, given in sets.items()}
+    with pytest.warns(UserWarning, match=r"every row .* Most detectors need the logits before the softmax"):
+        evaluate_arrays(**sets, detectors=[MSP()])
+
+
 def test_a_head_that_is_off_by_less_than_half_precision_is_not_used_for_single_precision():
     head, sets = linear_sets()
     off = Head(head.weight * 1.005, head.offset)
