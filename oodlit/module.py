@@ -98,6 +98,11 @@ class OODModule(pl.LightningModule):
             backbone = unwrapped(backbone)
         self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
+        if isinstance(self.network, OODModule):
+            raise InvalidArgumentError(
+                f"OODModule: {self.name} is an OODModule already, and its transform and head would be lost; use it"
+                " directly (in a configuration, class_path instead of the name alone), or pass its network"
+            )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
                 f"{self.name}: {len(empty)} parameters are on the meta device and have no values (first: {empty[0]!r});"

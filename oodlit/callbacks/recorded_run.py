@@ -38,8 +38,9 @@ def evaluate_arrays(
     A set is a mapping of arrays or tensors, `Outputs`, or a file: `.npz`, `.safetensors`, Parquet, or a folder of
     `.npy` files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes),
     of which at least one must be given, and optionally "labels" (int, -1 = none), "groups" (number or name of the OOD
-    class), "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do
-    not apply, such as those that need images, are left out with the reason in `results.run.not_applicable`.
+    class), "class_names" (of numbered groups; default: their numbers) and "keys" (identity of the image; else they are
+    numbered). Detectors that do not apply, such as those that need images, are left out with the reason in
+    `results.run.not_applicable`.
 
     Args:
         id: The ID validation images: the positive class of every metric.

@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -15,7 +16,7 @@ from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.outputs import Head, Outputs
 from oodlit.recorded.array_files import Arrays, as_array, as_tensor, read_arrays
 from oodlit.recorded.rows import MemoryRows, Rows
-from oodlit.roles import UNKNOWN_CLASSES, Role
+from oodlit.roles import NAMES_OF_LABELS, UNKNOWN_CLASSES, Role
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
 """Fields of a set; one of the first two must be given."""
@@ -32,7 +33,8 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
     Args:
         name: Name of the set.
         role: Role of the set.
-        given: Arrays by the names of `FIELDS`, a file or folder of them, or `Outputs`. Groups may be names.
+        given: Arrays by the names of `FIELDS`, a file or folder of them, or `Outputs`. Groups may be names;
+            numbers without "class_names" are their own names.
         class_names: Names of the labels, for sets of known classes.
 
     Raises:
@@ -42,6 +44,8 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
     try:
         arrays = _arrays(given)
         rows, own_names = _rows(arrays)
+        if not own_names and role not in NAMES_OF_LABELS:
+            rows, own_names = _with_numbers_as_names(rows)
         names = own_names or (() if role in UNKNOWN_CLASSES or role is Role.SHIFT else tuple(class_names))
         labels = tuple(class_names) if role is Role.SHIFT else ()
         return Stream(name, role, MemoryRows(rows), names, label_names=labels)
@@ -138,11 +142,18 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     return torch.tensor([index[str(name)] for name in texts], dtype=torch.int64), known
 
 
+def _with_numbers_as_names(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
+    """Name groups that have no names by their numbers; images without a group (-1) keep -1."""
+    numbers = rows.groups[rows.groups >= 0].unique()
+    places = torch.searchsorted(numbers, rows.groups)
+    return replace(rows, groups=torch.where(rows.groups >= 0, places, rows.groups)), tuple(map(str, numbers.tolist()))
+
+
 def _texts(name: str, values: np.ndarray) -> list[Any]:
     """Convert bytes to text and refuse missing values.
 
     Raises:
-        InvalidArgumentError: A value is None, NaN or NA.
+        InvalidArgumentError: A value is None, NaN or NA, or bytes that are not UTF-8.
     """
     if values.ndim != 1:
         raise InvalidArgumentError(f"{name}: expected shape (images,), got {values.shape}")
@@ -152,7 +163,10 @@ def _texts(name: str, values: np.ndarray) -> list[Any]:
             f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; remove"
             " these images, or name them"
         )
-    return [value.decode() if isinstance(value, bytes) else value for value in values]
+    try:
+        return [value.decode() if isinstance(value, bytes) else value for value in values]
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError(f"{name}: {error.object!r} is not UTF-8; pass text") from error
 
 
 def _integers(name: str, given: Any, count: int) -> Tensor:

@@ -257,3 +257,11 @@ def test_a_copy_of_a_module_that_was_used_in_a_run_works(make_copy):
         copied.network.head.weight.zero_()
     assert run([MSP(), ODIN()], module=module).results.scores.equals(results.scores)
     assert run([MSP(), ODIN()], module=make_copy(module)).results.scores.equals(results.scores)
+
+
+def test_a_module_is_not_a_network():
+    """Its transform, head and output would be lost without a word."""
+    module = OODModule(Flat(), transform=lambda image: image)
+    for network in (module, copy.deepcopy(module)):
+        with pytest.raises(InvalidArgumentError, match="OODModule is an OODModule already"):
+            OODModule(network)

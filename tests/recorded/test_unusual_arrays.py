@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from oodlit import evaluate_arrays
 from oodlit.detectors import MSP
@@ -88,3 +90,29 @@ def test_a_read_only_memory_map_is_not_copied(tmp_path):
 def test_what_is_not_an_array_of_numbers_is_named(values):
     with pytest.raises(InvalidArgumentError, match="'far': logits: "):
         evaluate_arrays(id={"logits": LOGITS}, ood={"far": {"logits": values}}, detectors=[MSP()])
+
+
+@settings(max_examples=10)
+@given(st.lists(st.sampled_from([0, 2, 5, 11]), min_size=20, max_size=20))
+def test_groups_without_names_are_named_by_their_numbers(groups):
+    logits = torch.linspace(-1, 1, 60).reshape(20, 3)
+    far = {"logits": logits, "groups": np.array(groups)}
+    results = evaluate_arrays(id={"logits": logits * 3}, ood={"far": far}, detectors=[MSP()])
+    names = results.dataset("far").class_names
+    assert names == tuple(map(str, sorted(set(groups))))
+    scores = results.images("far").assign(name=lambda rows: [names[group] for group in rows["group"]])
+    assert [int(name) for name in scores["name"]] == groups
+    threshold = results.threshold("msp")
+    expected = (scores["msp"] >= threshold).groupby(scores["name"]).mean().mean()
+    assert results.value("mean_fpr95", dataset="far", detector="msp") == pytest.approx(expected)
+
+
+def test_no_image_has_a_group():
+    far = {"logits": LOGITS, "groups": np.full(4, -1)}
+    assert evaluate_arrays(id={"logits": LOGITS}, ood=far, detectors=[MSP()]).dataset("ood").class_names == ()
+
+
+def test_names_that_are_not_utf8():
+    far = {"logits": LOGITS, "groups": np.array([b"cat", b"\xff", b"cat", b"cat"])}
+    with pytest.raises(InvalidArgumentError, match=r"'ood': groups: b'\\xff' is not UTF-8"):
+        evaluate_arrays(id={"logits": LOGITS}, ood=far, detectors=[MSP()])
