@@ -192,6 +192,16 @@ def check_positive(owner: str, name: str, value: object, *, or_zero: bool = Fals
         raise InvalidArgumentError(f"{owner}: expected {name} to be {needed}, got {value!r}")
 
 
+def check_names(owner: str, name: str, value: object) -> None:
+    """Refuse one name where a list is expected, because its letters would be taken as names.
+
+    Raises:
+        InvalidArgumentError: `value` is text.
+    """
+    if isinstance(value, str):
+        raise InvalidArgumentError(f"{owner}: expected {name} to be a list of names, got {value!r}; write [{value!r}]")
+
+
 def check_choice(owner: str, name: str, value: object, choices: Collection[object]) -> None:
     """Refuse a setting that is not one of the choices.
 

@@ -18,6 +18,7 @@ from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.loading_options import check_loading
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
@@ -90,6 +91,10 @@ class OODDataModule(pl.LightningDataModule):
         super().__init__()
         # a rank without samples of a stream takes part in the collectives with empty states
         self.allow_zero_length_dataloader_with_multiple_devices = True
+        given: object = streams
+        if isinstance(given, Stream):
+            raise InvalidArgumentError(f"streams: expected a list of streams, got the stream {given.name!r}")
+        check_loading(batch_size, num_workers)
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
         if twice := repeated(names):
             raise InvalidArgumentError(
@@ -152,6 +157,7 @@ class OODDataModule(pl.LightningDataModule):
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers
         other.decode_on_device = self.decode_on_device if decode_on_device is None else decode_on_device
+        check_loading(other.batch_size, other.num_workers)
         if other.decode_on_device:
             check_settings(self.decode, any_size=self.any_size)
         other.streams = tuple(thinned(stream, max_images) for stream in self.streams)

@@ -15,6 +15,7 @@ from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
 from oodlit.datamodules.failures import Failure, check_movable, explained
 from oodlit.datamodules.keys import key_digest, repeated_digests
+from oodlit.datamodules.loading_options import check_loading
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS
@@ -83,10 +84,10 @@ class StreamLoader:
         on_request: Callable[[], None] | None = None,
         decode_on: torch.device | str | None = None,
     ) -> None:
-        if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
+        check_loading(batch_size, num_workers)
+        if not 0 <= rank < world_size:
             raise InvalidArgumentError(
-                f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank},"
-                f" world_size={world_size}): expected batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"
+                f"StreamLoader(rank={rank}, world_size={world_size}): expected 0 <= rank < world_size"
             )
         if on_error not in ("raise", "skip"):
             raise InvalidArgumentError(f"expected on_error to be 'raise' or 'skip', got {on_error!r}")

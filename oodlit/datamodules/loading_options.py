@@ -1,11 +1,24 @@
 """How images are loaded: the keyword arguments that benchmarks pass on to `OODDataModule`."""
 
 from collections.abc import Sequence
+from numbers import Integral
 from pathlib import Path
 from typing import TypedDict
 
 from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.decode import Decode
+from oodlit.errors import InvalidArgumentError
+
+
+def check_loading(batch_size: object, num_workers: object) -> None:
+    """Check sizes of batches and numbers of workers before anything is read.
+
+    Raises:
+        InvalidArgumentError: One of them is not an integer, or too small.
+    """
+    for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
+        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+            raise InvalidArgumentError(f"expected {name} to be an integer >= {least}, got {value!r}")
 
 
 class ReadingOptions(TypedDict, total=False):

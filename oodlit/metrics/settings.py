@@ -55,6 +55,9 @@ class Settings:
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"der={self.der!r} contains a fraction twice")
         plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
+        chosen: object = self.classes
+        if not isinstance(chosen, Mapping):
+            raise InvalidArgumentError(f"expected classes to map data sets to class names, got {self.classes!r}")
         for name, classes in self.classes.items():
             if isinstance(classes, str):
                 raise InvalidArgumentError(f"expected classes[{name!r}] to be a list of class names, got {classes!r}")

@@ -11,6 +11,7 @@ import pandas as pd
 from msgspec import structs
 
 from oodlit.base.atomic import write_bytes
+from oodlit.base.checks import check_names
 from oodlit.base.json_files import to_json
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
@@ -99,6 +100,7 @@ class Results(RunResults):
             NonFiniteScoreError: A score is NaN.
             UnknownNameError: A data set or class is unknown.
         """
+        check_names("Results", "detectors", detectors)
         settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {})
         id_dataset(datasets)
         check_classes(settings, datasets)
@@ -225,6 +227,7 @@ class Results(RunResults):
         Raises:
             UnknownNameError: No data set has such a metric.
         """
+        check_names("summary", "metrics", metrics)
         return tables.summary(self, metrics)
 
     def per_class(self, dataset: str, metric: str | None = None) -> pd.DataFrame:
@@ -335,6 +338,7 @@ class Results(RunResults):
         Raises:
             InvalidArgumentError: A set is not an OOD set, or fewer than two sets are given.
         """
+        check_names("pooled", "datasets", datasets)
         scores, infos, settings = pool(self, datasets, name)
         run = {"pooled": list(datasets)}
         return Results.from_scores(scores, infos, self.detectors, run=run, **settings.to_json())

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from oodlit.datamodules.batches import reader_range
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import DatasetSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
@@ -205,7 +206,7 @@ def test_a_repeated_key_is_fatal() -> None:
 
 @pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}, {"rank": 2, "world_size": 2}])
 def test_numbers_are_checked(options: dict[str, int]) -> None:
-    with pytest.raises(InvalidArgumentError, match="batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"):
+    with pytest.raises(InvalidArgumentError, match=r"(batch_size|num_workers) to be an integer|0 <= rank"):
         StreamLoader(numbers(3), **options)
 
 
@@ -251,3 +252,16 @@ def test_errors_of_the_transform_are_never_skipped(workers: int) -> None:
     with pytest.raises(RuntimeError, match="a fault in the user's code") as caught:
         list(loader)
     assert not isinstance(caught.value, DataError)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"batch_size": "2"}, {"num_workers": -1}, {"num_workers": 1.5}])
+def test_sizes_are_checked_before_a_run(options):
+    stream = Stream("mine", Role.ID, MemorySource([Sample("0", torch.zeros(3, 2, 2))]))
+    message = f"expected {next(iter(options))} to be an integer >= |Type-check error"
+    for make in (StreamLoader, lambda stream, **given: OODDataModule([stream], **given)):
+        with pytest.raises((InvalidArgumentError, TypeError), match=message):
+            make(stream, **options)
+    with pytest.raises((InvalidArgumentError, TypeError), match=message):
+        OODDataModule([stream]).with_loading(**options)
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"a list of streams, got .* 'mine'|Type-check"):
+        OODDataModule(stream)

@@ -55,6 +55,16 @@ class TestListings:
         assert listing.class_names == ()
         assert [(entry.label, entry.group) for entry in listing] == [(0, -1), (1, -1)]
 
+    @pytest.mark.parametrize("role", [Role.ID, Role.OOD, Role.SHIFT])
+    @pytest.mark.parametrize("top", ["", "photos/"])
+    def test_images_beside_the_class_folders_are_no_class(self, tmp_path: Path, role: Role, top: str) -> None:
+        tree = self.tree(tmp_path, *(f"{top}{name}" for name in ("cat/1.png", "dog/2.png", "sheet.png")))
+        with pytest.raises(
+            DataError, match=rf"1 images are beside the class folders \('cat', 'dog'\).* '{top}sheet.png'"
+        ):
+            class_listing(tree, role)
+        assert len(class_listing(tree, role, by_folder=False)) == 3
+
     def test_control_characters_in_folder_names_are_spelt_out(self, tmp_path: Path) -> None:
         listing = class_listing(self.tree(tmp_path, "two\nlines/1.png", "b/2.png"), Role.OOD)
         assert listing.class_names == ("b", r"two\nlines")

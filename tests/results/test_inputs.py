@@ -9,7 +9,7 @@ import pytest
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.metrics.settings import percent
-from oodlit.results import DatasetInfo, Results, Settings
+from oodlit.results import DatasetInfo, Results, Settings, compare_runs, level_correlation
 from oodlit.results.files.score_table import checked
 from oodlit.results.names import check_name
 from oodlit.results.views.export import to_latex_text, to_markdown_text
@@ -209,3 +209,26 @@ def test_runs_of_any_make_up_have_tables():
     with pytest.warns(UndefinedMetricWarning):
         nothing = Results.from_scores(frame[:0], DATASETS, DETECTORS, bootstrap=50)
     assert nothing.table["value"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda results: results.summary("mean_auroc"),
+        lambda results: results.to_latex(metrics="mean_auroc"),
+        lambda results: results.pooled("near"),
+        lambda results: compare_runs({"a": results, "b": results}, detectors="msp"),
+        lambda results: level_correlation({"a": results, "b": results}, "near", "msp"),
+        lambda results: Results.from_scores(results.scores, results.datasets, "msp"),
+    ],
+)
+def test_one_name_instead_of_a_list_is_not_read_letter_by_letter(results, call):
+    with pytest.raises(InvalidArgumentError, match=r"to be a list of names, got '(\w+)'; write \['\1'\]"):
+        call(results)
+
+
+def test_names_without_values(results):
+    with pytest.raises(REFUSED, match="expected classes to map data sets to class names" + OR_TYPE):
+        results.recompute(classes=["near"])
+    with pytest.raises(REFUSED, match="expected runs by name, such as .*, got a list" + OR_TYPE):
+        compare_runs([results, results])

@@ -47,6 +47,11 @@ class CoarseScore(Logits):
         return outputs.max_logits.bfloat16()
 
 
+class HalfScore(Logits):
+    def _score(self, outputs):
+        return outputs.max_logits.half()
+
+
 class ReversedSign(Logits):
     def _score(self, outputs):
         return -outputs.max_logits

@@ -12,6 +12,7 @@ from tests.testing.broken_detectors import (
     EuclideanOnly,
     FavoursClassZero,
     ForgetsWhichPresetWasTuned,
+    HalfScore,
     HasAnAbsoluteConstant,
     IgnoresLogitShift,
     LikesLargeResiduals,
@@ -86,6 +87,7 @@ MORE = [
     ("check_declarations", ForgetsWhichPresetWasTuned),
     ("check_missing_class", LosesClassIds),
     ("check_layouts", ReadsMemoryAsItLies),
+    ("check_score_form", HalfScore),
     ("check_shared_tensors", WritesToTheStatistics),
 ]
 """Further faults that a check must find."""

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
+from numbers import Integral
 from typing import Any
 
 from PIL import Image
@@ -47,8 +48,8 @@ class PipelineSource:
     def __init__(
         self, pipeline: Iterable[Any], count: int, *, to_sample: Callable[[Any], Sample] | None = None
     ) -> None:
-        if count < 1:
-            raise InvalidArgumentError(f"PipelineSource: expected count to be at least 1, got {count!r}")
+        if not isinstance(count, Integral) or count < 1:
+            raise InvalidArgumentError(f"PipelineSource: expected count to be an integer >= 1, got {count!r}")
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(
                 f"PipelineSource: a {type(pipeline).__name__} cannot be read more than once; pass a"

@@ -6,7 +6,7 @@ import os.path
 import re
 import unicodedata
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -124,8 +124,8 @@ def class_listing(
             0.
 
     Raises:
-        DataError: There is no image, a folder is not in `class_names`, or labels are required and there is only one
-            folder.
+        DataError: There is no image, a folder is not in `class_names`, images are beside the folders, or labels are
+            required and there is only one folder.
     """
     files = open_files(source) if isinstance(source, str | Path) else source
     images = [path for path in files.paths if is_image(path)]
@@ -146,6 +146,7 @@ def class_listing(
             folder = next(iter(classes))
             raise DataError(f"all images are in one folder, {folder!r}; sets of role {role} require class folders")
         return map_files(files, dict.fromkeys(images, Assignment()).get)
+    _check_beside(folders, classes)
     if class_names is None:
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
@@ -170,6 +171,16 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
                 f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
                 f" or move it away if its images are already here"
             )
+
+
+def _check_beside(folders: Mapping[str, str], classes: Mapping[str, str]) -> None:
+    """Refuse images beside the class folders, which would count as one more class and shift the other labels."""
+    if beside := [path for path, folder in folders.items() if classes[folder] == "."]:
+        others = ", ".join(map(repr, sorted(set(classes.values()) - {"."})[:3]))
+        raise DataError(
+            f"{len(beside)} images are beside the class folders ({others}) and not in one, first {beside[0]!r}; move or"
+            " remove them, or ignore all folders with flat=True (--flat)"
+        )
 
 
 def _class_names(folders: set[str]) -> dict[str, str]:

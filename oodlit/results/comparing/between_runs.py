@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from oodlit.base.checks import check_names
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
-from oodlit.results.comparing.several_runs import RunColumn, run_columns
+from oodlit.results.comparing.several_runs import RunColumn, check_runs, run_columns
 from oodlit.results.glossary import MEAN, better_of
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
@@ -79,6 +80,8 @@ def compare_runs(
             range.
     """
     check_test("compare_runs", test, confidence, repetitions)
+    check_names("compare_runs", "detectors", detectors)
+    check_runs(runs)
     if len(runs) < 2:
         raise InvalidArgumentError(f"compare_runs: expected at least two runs, got {len(runs)}")
     baseline = baseline or next(iter(runs))

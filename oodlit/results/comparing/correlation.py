@@ -8,6 +8,7 @@ from jaxtyping import Float64
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
+from oodlit.base.checks import check_names
 from oodlit.errors import InvalidArgumentError
 from oodlit.results.evaluation.pool_levels import LEVEL_NAMES
 from oodlit.results.run_results import RunResults
@@ -73,6 +74,7 @@ def level_correlation(
         InvalidArgumentError: There are fewer than two curves, the runs are of different pools, or a level is undefined.
         UnknownNameError: A run has no such data set or detector.
     """
+    check_names("level_correlation", "detectors", detectors)
     for results in runs.values():
         results.check_detectors(*detectors)
     if len(runs) * len(detectors) < 2:

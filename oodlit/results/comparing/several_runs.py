@@ -43,6 +43,19 @@ class _Set(NamedTuple):
     labels: bytes = b""
 
 
+def check_runs(runs: object) -> None:
+    """Refuse runs without names.
+
+    Raises:
+        InvalidArgumentError: They are not a mapping, or there is none.
+    """
+    if not isinstance(runs, Mapping):
+        kind = type(runs).__name__
+        raise InvalidArgumentError(f"expected runs by name, such as {{'resnet50': results}}, got a {kind}")
+    if not runs:
+        raise InvalidArgumentError("expected at least one run to compare, got none")
+
+
 def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
     """The headline values of the runs, and whether they are comparable.
 
@@ -59,8 +72,7 @@ def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
     Raises:
         InvalidArgumentError: There is no run.
     """
-    if not runs:
-        raise InvalidArgumentError("expected at least one run to compare, got none")
+    check_runs(runs)
     known = {name: {info.name: _set(results, info) for info in results.datasets} for name, results in runs.items()}
     infos = {info.name: info for results in reversed(list(runs.values())) for info in results.datasets}
     order = dict.fromkeys(info.name for results in runs.values() for info in results.datasets)

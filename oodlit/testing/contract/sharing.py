@@ -56,7 +56,8 @@ def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
         before = _copies(known)
         scores = detector.score(outputs)
         _compare(before, shared(), "score")
-    scores.fill_(-1e30)
+    limits = torch.finfo if scores.is_floating_point() else torch.iinfo
+    scores.fill_(limits(scores.dtype).min)
     _compare(before, known, "a write to the scores")
 
 
