@@ -1,133 +1,24 @@
-"""Exceptions that oodlit raises on purpose.
+"""Errors that oodlit raises on purpose."""
 
-OodlitError
- ├── InvalidArgumentError   (ValueError)       a value is outside its allowed range
- │    └── UsageError                           the command line cannot be parsed
- ├── UnknownNameError       (LookupError)      an unknown name; the message lists the nearest names
- ├── NotFittedError         (RuntimeError)     a detector scores before being fitted
- ├── RequirementError       (ValueError)       a detector is not applicable to this backbone or data
- ├── FingerprintError       (ValueError)       a saved fit belongs to another backbone
- ├── NonFiniteScoreError    (ValueError)       NaN scores in a ranking
- ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
- ├── PreprocessingError     (RuntimeError)     a custom transform, decoder or data set fails on a sample
- ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message contains its error
- ├── RunIsCompleteError     (RuntimeError)     the results of this run already exist
- ├── LoggingError           (RuntimeError)     a logger could not record the whole run
- └── MissingExtraError      (ImportError)      an optional dependency is not installed
-"""
+from typing import TYPE_CHECKING
 
-import difflib
-from collections.abc import Collection, Iterable
+from oodlit.base import lazy
 
-LONGEST = 4000
-"""Largest number of characters of a message; names and values from files can have any length."""
+if TYPE_CHECKING:
+    from oodlit.base.errors import DataError as DataError
+    from oodlit.base.errors import FingerprintError as FingerprintError
+    from oodlit.base.errors import InvalidArgumentError as InvalidArgumentError
+    from oodlit.base.errors import LoggingError as LoggingError
+    from oodlit.base.errors import MissingExtraError as MissingExtraError
+    from oodlit.base.errors import NonFiniteScoreError as NonFiniteScoreError
+    from oodlit.base.errors import NotFittedError as NotFittedError
+    from oodlit.base.errors import OodlitError as OodlitError
+    from oodlit.base.errors import PreprocessingError as PreprocessingError
+    from oodlit.base.errors import ProcessFailedError as ProcessFailedError
+    from oodlit.base.errors import RequirementError as RequirementError
+    from oodlit.base.errors import RunIsCompleteError as RunIsCompleteError
+    from oodlit.base.errors import UnknownNameError as UnknownNameError
+    from oodlit.base.errors import UsageError as UsageError
+    from oodlit.base.errors import add_note as add_note
 
-
-class OodlitError(Exception):
-    """Base class of all exceptions that oodlit raises on purpose. The middle of very long messages is left out."""
-
-    def __init__(self, *parts: object) -> None:
-        super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in parts))
-
-
-def _shortened(text: str) -> str:
-    if len(text) <= LONGEST:
-        return text
-    return f"{text[: LONGEST - 600]} ... ({len(text) - LONGEST + 100:,} characters left out) ... {text[-500:]}"
-
-
-class InvalidArgumentError(OodlitError, ValueError):
-    """A value is outside its allowed range; the message names the object, the value and the range."""
-
-
-class UsageError(InvalidArgumentError):
-    """The command line cannot be parsed, or its options contradict each other."""
-
-
-class UnknownNameError(OodlitError, LookupError):
-    """A name is unknown; the message lists the nearest known names."""
-
-    @classmethod
-    def of(cls, kind: str, name: str, known: Iterable[str]) -> "UnknownNameError":
-        """Build the error for `name` with the nearest of the `known` names.
-
-        Example:
-            >>> str(UnknownNameError.of("detector", "mahalonobis", ["msp", "mahalanobis"]))
-            "unknown detector 'mahalonobis'; did you mean 'mahalanobis'? Known: mahalanobis, msp"
-        """
-        choices, name = sorted(known), name if len(name) <= 200 else f"{name[:200]}..."  # comparing takes time
-        near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
-        listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""
-        return cls(f"unknown {kind} {name!r}{hint}{listing}")
-
-    @classmethod
-    def check(cls, kind: str, name: str, known: Collection[str]) -> None:
-        """Raise the error of `of` unless `name` is one of the `known` names.
-
-        Example:
-            >>> UnknownNameError.check("detector", "msp", ["msp", "mahalanobis"])
-        """
-        if name not in known:
-            raise cls.of(kind, name, known)
-
-
-class NotFittedError(OodlitError, RuntimeError):
-    """A detector was asked to score before being fitted."""
-
-
-class RequirementError(OodlitError, ValueError):
-    """A detector is not applicable to this backbone, head or data; the message states why."""
-
-
-class FingerprintError(OodlitError, ValueError):
-    """A saved fit belongs to another backbone or transform."""
-
-
-class NonFiniteScoreError(OodlitError, ValueError):
-    """NaN scores in a ranking; the message names detector, data set, count and first keys."""
-
-
-class DataError(OodlitError, RuntimeError):
-    """A shard, sample, image or label is missing, repeated or unreadable; the message names shard and key."""
-
-
-class PreprocessingError(OodlitError, RuntimeError):
-    """A custom transform, decoder or data set raised an exception; the message names the sample.
-
-    This is an error in code rather than data, so the sample is never skipped.
-    """
-
-
-class ProcessFailedError(OodlitError, RuntimeError):
-    """Another process of the run failed; the message contains its error, and its output the traceback."""
-
-
-class RunIsCompleteError(OodlitError, RuntimeError):
-    """The requested run is already complete and its results exist."""
-
-
-class LoggingError(OodlitError, RuntimeError):
-    """One or more loggers could not record the whole run; others did, and the results are complete."""
-
-
-class MissingExtraError(OodlitError, ImportError):
-    """An optional dependency is not installed; the message contains the pip command."""
-
-    @classmethod
-    def of(cls, feature: str, extra: str) -> "MissingExtraError":
-        """Build the error for a `feature` of the optional `extra`.
-
-        Example:
-            >>> str(MissingExtraError.of("this", "corruptions"))
-            "this requires an optional dependency: pip install 'oodlit[corruptions]', or '.[corruptions]' in a checkout"
-        """
-        return cls(
-            f"{feature} requires an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"
-        )
-
-
-def add_note(error: BaseException, note: str) -> None:
-    """Add a note to an exception, like `add_note` in Python 3.11; shown in tracebacks and by the command line."""
-    notes = [*vars(error).get("__notes__", []), note]
-    object.__setattr__(error, "__notes__", notes)  # a frozen dataclass does not allow a normal assignment
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

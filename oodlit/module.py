@@ -15,18 +15,12 @@ from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits, has_dropout, is_random, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
-from oodlit.backbones.loading import (
-    class_name,
-    default_transform,
-    load_network,
-    normalization_std,
-    unwrapped,
-)
+from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
 from oodlit.backbones.network_reader import NetworkReader
+from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError
 from oodlit.base.fingerprint import join, sketch
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.plan import RunPlan, plan_of
-from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
-from oodlit.outputs import BackboneFacts, Head, Outputs
 
 __all__ = ["FEATURE_MAP", "OODModule"]
 

@@ -21,10 +21,7 @@ from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}
 
 

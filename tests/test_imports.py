@@ -11,12 +11,13 @@ from pathlib import Path
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_lightning", "_version", "base", "errors", "network", "outputs", "roles"}
+BASE = {"_lightning", "_version", "base"}
 """What every room may stand on."""
 DATA = BASE | {"backbones", "datamodules", "detectors", "metrics", "module", "results"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
-    "configuration": {"base", "configuration", "errors"},
+    "configuration": {"base", "configuration"},
+    **dict.fromkeys(("errors", "outputs", "roles"), frozenset({"base"})),
     "detectors": BASE | {"detectors"},
     "metrics": BASE | {"metrics"},
     "datamodules": BASE | {"datamodules"},
@@ -81,9 +82,7 @@ FACADES = {
 """Packages that hand out public names of other rooms beside their own, on first use."""
 ABOVE = {"runs", "callbacks", "report", "cli"}
 """Rooms above the data: others use their public names."""
-INNER = {
-    ("__main__", "oodlit.cli.main"),
-}
+INNER = {("__main__", "oodlit.cli.main")}
 
 
 def test_imports_point_one_way() -> None:

@@ -12,8 +12,8 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oodlit.base import peers
-from oodlit.base.peers import Peers, describe
+from oodlit.base.processes import peers
+from oodlit.base.processes.peers import Peers, describe
 from oodlit.errors import ProcessFailedError
 
 PATIENTLY = settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])

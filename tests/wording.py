@@ -54,9 +54,7 @@ WORDS = {
     r"blamed": "explained",
 }
 """Phrase to avoid, as a regular expression of whole words, and what to write."""
-QUOTED: dict[str, tuple[str, ...]] = {
-    "docs/wording.md": ("",),
-}
+QUOTED: dict[str, tuple[str, ...]] = {"docs/wording.md": ("",)}
 """Phrases that a file may contain because it quotes them; an empty phrase exempts the file."""
 PHRASES = [
     (re.compile(r"\b(?:" + re.sub(r" (?!\))", r"\\s+", phrase) + r")\b", re.IGNORECASE), better)

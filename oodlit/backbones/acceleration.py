@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from oodlit.backbones.network_reader import NetworkReader
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.base.errors import InvalidArgumentError, RequirementError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 

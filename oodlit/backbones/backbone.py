@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.network import BackboneFacts, Head
-from oodlit.outputs import Outputs
+from oodlit.base.network import BackboneFacts, Head
+from oodlit.base.outputs import Outputs
 
 
 @runtime_checkable

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from oodlit.backbones.hub import check_hub
 from oodlit.backbones.returned import as_vectors
-from oodlit.errors import InvalidArgumentError, MissingExtraError
-from oodlit.outputs import unit
+from oodlit.base.errors import InvalidArgumentError, MissingExtraError
+from oodlit.base.outputs import unit
 
 TEMPLATES = ("a photo of a {class}",)
 """The prompt of the published CLIP detectors."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 IS_RANDOM = (
     "returned different outputs in two passes over the same images, so scores depend on chance and differ from run to"

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.capture import Call
-from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
-from oodlit.outputs import Head
+from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
+from oodlit.base.outputs import Head
 
 MAX_CANDIDATES = 8
 """Number of linear layers of a plain module to try as its head, starting with the last one."""

@@ -6,9 +6,9 @@ if a download is required, answers this immediately. Local files are used withou
 
 from collections.abc import Sequence
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.retry import retried
 from oodlit.base.secrets import mask_address, mask_text
-from oodlit.errors import InvalidArgumentError
 
 ATTEMPTS = 2
 PAUSE_S = 1.0

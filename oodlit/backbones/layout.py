@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 FEATURE_MAP = "feature_map"
 """Key of `Outputs.hidden` for the last block's map of a timm network."""

@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from oodlit.backbones.hub import check_hub
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.lazy import import_object
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 _log = logging.getLogger(__name__)
 _HUB = ("hf-hub:", "hf_hub:")

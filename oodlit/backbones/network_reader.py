@@ -24,17 +24,15 @@ from oodlit.backbones.returned import (
     pick,
     warn_of_probabilities,
 )
+from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
+from oodlit.base.outputs import Outputs
 from oodlit.base.value_description import hash_of
-from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
-from oodlit.outputs import Outputs
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _in_eval_mode(
-    method: Callable[Concatenate["NetworkReader", P], R],
-) -> Callable[Concatenate["NetworkReader", P], R]:
+def _in_eval_mode(method: Callable[Concatenate["NetworkReader", P], R]) -> Callable[Concatenate["NetworkReader", P], R]:
     """Make the passes of a method in eval mode: the network belongs to the caller, who may be training it."""
 
     @functools.wraps(method)

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.lazy import import_object
 from oodlit.base.value_description import describe
-from oodlit.errors import InvalidArgumentError
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
 """Modules whose classes can be rebuilt from a record. Functions may be anywhere, since they are not called."""

@@ -11,8 +11,8 @@ from types import MappingProxyType
 import torch
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Model, Outputs, version_of
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Model, Outputs, version_of
 
 WITHOUT_FLOAT64 = frozenset({"mps"})
 """Types of devices without float64."""

@@ -13,7 +13,7 @@ from array import array
 import torch
 from torch import Tensor
 
-from oodlit.errors import FingerprintError
+from oodlit.base.errors import FingerprintError
 
 TOLERANCES = {"pictures": 0.003, "network": 0.005}
 """Numbers of a sketch are of order one; for a network they also differ by device."""

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 import numpy as np
 
-from oodlit.errors import DataError
+from oodlit.base.errors import DataError
 
 T = TypeVar("T")
 MAX_DEPTH = 100

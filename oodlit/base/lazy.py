@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.base.current_folder import import_module
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:

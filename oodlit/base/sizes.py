@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from oodlit.errors import DataError
+from oodlit.base.errors import DataError
 
 MAX_RATIO = 100
 """Largest ratio of unpacked to packed bytes; compressed scores and features stay far below it."""

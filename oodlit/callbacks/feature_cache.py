@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.callbacks.detection import OODDetection
 from oodlit.datamodules.stream_identity import workers_decoder
-from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import DTYPES
 from oodlit.runs.choice import probe

@@ -6,9 +6,9 @@ from typing import Any, Literal, get_args
 
 from oodlit._lightning import pl
 from oodlit.base.checks import check_choice
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.callbacks.with_detectors import WithDetectors
 from oodlit.detectors import Detector
-from oodlit.errors import InvalidArgumentError
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults

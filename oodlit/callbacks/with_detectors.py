@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.files.storage import check_replaceable
 from oodlit.runs.choice import Probe, choose, hidden_layers

@@ -12,7 +12,7 @@ def check(detectors: list[str], *, only: str | None = None) -> int:
     """
     from importlib.util import find_spec
 
-    from oodlit.errors import MissingExtraError, UnknownNameError
+    from oodlit.base.errors import MissingExtraError, UnknownNameError
 
     if None in map(find_spec, ("hypothesis", "pytest")):  # before torch is imported, which takes seconds
         raise MissingExtraError.of("oodlit check", "testing")

@@ -14,11 +14,11 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.current_folder import search_current_folder
+from oodlit.base.errors import UnknownNameError, UsageError
 from oodlit.base.secrets import mask
 from oodlit.base.yaml_files import load_yaml
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
 from oodlit.configuration.lookup import PACKAGES
-from oodlit.errors import UnknownNameError, UsageError
 
 Function = Callable[..., int | None]
 Parameters = Mapping[str, inspect.Parameter]

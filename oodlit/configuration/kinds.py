@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import jsonargparse
 
-from oodlit.errors import UnknownNameError, UsageError
+from oodlit.base.errors import UnknownNameError, UsageError
 
 UNTYPED = (Any, object, Parameter.empty)
 PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, PurePath, Enum)

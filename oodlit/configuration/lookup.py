@@ -7,8 +7,8 @@ from functools import cache
 from typing import Any
 
 from oodlit.base.current_folder import import_module
+from oodlit.base.errors import OodlitError, UnknownNameError, UsageError
 from oodlit.configuration.kinds import fits, type_names
-from oodlit.errors import OodlitError, UnknownNameError, UsageError
 
 PACKAGES = ("oodlit.datamodules", "oodlit.detectors")
 """Packages whose classes and functions can be written without their module."""

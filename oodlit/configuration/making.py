@@ -5,10 +5,10 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 
+from oodlit.base.errors import InvalidArgumentError, OodlitError
 from oodlit.configuration.kinds import PLAIN, UNTYPED, is_a, shortened, type_names
 from oodlit.configuration.lookup import described
 from oodlit.configuration.planning import Planned, parameters_of
-from oodlit.errors import InvalidArgumentError, OodlitError
 
 
 def make(planned: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 import jsonargparse
 from typing_extensions import Unpack
 
+from oodlit.base.errors import UnknownNameError, UsageError
 from oodlit.configuration.kinds import (
     accepts_text,
     convert,
@@ -22,7 +23,6 @@ from oodlit.configuration.kinds import (
     type_names,
 )
 from oodlit.configuration.lookup import PACKAGES, find, short_names
-from oodlit.errors import UnknownNameError, UsageError
 
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """Keys that describe an object."""

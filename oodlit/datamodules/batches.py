@@ -12,12 +12,12 @@ from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 from typing_extensions import NotRequired
 
+from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.decode import Decode, max_pixels_of
 from oodlit.datamodules.device.jpegs import ExactReading, Jpeg, Jpegs, Waiting, jpeg_for_device, worker_empty
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import loads
+from oodlit.base.roles import Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.sets.imagenet_classes import wnid_labels, wnids
 from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names, find_samples, pick_samples
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 IMAGENET = "imagenet"
 """Value of `class_names` for the 1,000 classes of ImageNet-1k in the order of the published classifiers."""

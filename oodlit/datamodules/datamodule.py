@@ -10,7 +10,9 @@ import torch.distributed
 from PIL import Image
 
 from oodlit._lightning import pl
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.plan import RunPlan, plan_of
+from oodlit.base.roles import Role
 from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
@@ -25,8 +27,6 @@ from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned
 from oodlit.datamodules.transforms import without_resize
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 

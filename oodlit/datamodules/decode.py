@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError, features
 
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.base.errors import DataError, InvalidArgumentError
 
 _HAS_AVIF = "avif" in features.modules and features.check("avif")  # since Pillow 11.3
 FORMATS: tuple[str, ...] = (

@@ -5,8 +5,8 @@ import pickle
 import re
 import traceback
 
+from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 
 _FILES = re.compile(r"(?i)too many open files|ancdata")
 _SHARED = re.compile(r"(?i)bus error|shared memory|\bshm\b|/torch_|no space left|cannot allocate memory")

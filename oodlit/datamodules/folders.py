@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from oodlit.base.errors import DataError
+from oodlit.base.roles import Role
 from oodlit.datamodules.shards.listing import Listing, class_listing
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError
-from oodlit.roles import Role
 
 
 def folder_stream(

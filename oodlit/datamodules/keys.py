@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 import numpy as np
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 _ODD = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, Unicode's own line breaks
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"

@@ -10,6 +10,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from oodlit.base.current_folder import shared_with_processes
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
@@ -17,8 +19,6 @@ from oodlit.datamodules.failures import Failure, check_movable, explained
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.loading_options import check_loading
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import NAMES_OF_LABELS
 
 
 class StreamLoader:

@@ -5,9 +5,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import TypedDict
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.decode import Decode
-from oodlit.errors import InvalidArgumentError
 
 
 def check_loading(batch_size: object, num_workers: object) -> None:
@@ -17,7 +17,7 @@ def check_loading(batch_size: object, num_workers: object) -> None:
         InvalidArgumentError: One of them is not an integer, or too small.
     """
     for name, value, least in (("batch_size", batch_size, 1), ("num_workers", num_workers, 0)):
-        if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
             raise InvalidArgumentError(f"expected {name} to be an integer >= {least}, got {value!r}")
 
 

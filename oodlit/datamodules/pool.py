@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.stream import Sample, Stream, pick_samples
-from oodlit.errors import InvalidArgumentError
 
 
 class DuplicateImageWarning(UserWarning):

@@ -9,6 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodlit.base.atomic import write_text
+from oodlit.base.errors import DataError
+from oodlit.base.roles import Role
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
@@ -30,8 +32,6 @@ from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.remote import hexdigest
 from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
-from oodlit.errors import DataError
-from oodlit.roles import Role
 
 AnyListing = Listing | UnitTestListing | CorruptedListing | PoolListing
 

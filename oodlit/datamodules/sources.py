@@ -9,11 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError, PreprocessingError
 from oodlit.base.sizes import read_file
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import escape_key, repeated
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 
 
 class MemorySource:

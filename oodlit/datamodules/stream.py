@@ -9,9 +9,9 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.keys import printable, repeated
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
-from oodlit.errors import InvalidArgumentError
 
 _GOLDEN = 0x9E3779B9  # fraction of 2**32: multiples of the golden ratio never fall into a period
 

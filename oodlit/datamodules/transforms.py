@@ -6,7 +6,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 _SHAPING = ("Resize", "CenterCrop", "CenterCropOrPad", "ResizeKeepRatio")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
+    from oodlit.base.outputs import BackboneFacts as BackboneFacts
     from oodlit.detectors.contract.detector import Detector as Detector
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
@@ -69,6 +70,5 @@ if TYPE_CHECKING:
     from oodlit.detectors.subspaces.neco import NECO as NECO
     from oodlit.detectors.subspaces.residual import Residual as Residual
     from oodlit.detectors.subspaces.vim import ViM as ViM
-    from oodlit.outputs import BackboneFacts as BackboneFacts
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -2,9 +2,9 @@
 
 from typing import NoReturn
 
+from oodlit.base.errors import FingerprintError, InvalidArgumentError
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.stream_identity import decoder_of
-from oodlit.errors import FingerprintError, InvalidArgumentError
 from oodlit.gate.gate_record import GateRecord
 
 

@@ -12,12 +12,13 @@ from torch import Tensor, nn
 from oodlit.backbones.facts import place_of
 from oodlit.backbones.identity import WeightsWatch
 from oodlit.backbones.loading import eval_mode
+from oodlit.base.errors import FingerprintError, InvalidArgumentError, NonFiniteScoreError
 from oodlit.base.fractions import ShareLike
+from oodlit.base.outputs import Outputs
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
-from oodlit.errors import FingerprintError, InvalidArgumentError, NonFiniteScoreError
 from oodlit.gate.decoding import decoder_for
 from oodlit.gate.gate_folder import load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
@@ -28,7 +29,6 @@ from oodlit.gate.rebuilding import load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
-from oodlit.outputs import Outputs
 
 
 class Gate:

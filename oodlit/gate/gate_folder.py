@@ -14,17 +14,17 @@ from torch import Tensor, nn
 
 from oodlit._version import __version__
 from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write_text
+from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, read_json
+from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
 from oodlit.results import Results
 from oodlit.results.files.storage import UNFINISHED
 from oodlit.results.record_parts import AccelerationRecord
-from oodlit.roles import NAMES_OF_LABELS
 
 GATE, WEIGHTS, FITTED = "gate.json", "weights.safetensors", "fitted"
 _ENDS = ("value", "cut", "ci_low", "ci_high")

@@ -8,8 +8,8 @@ import yaml  # type: ignore[import-untyped]
 from msgspec import structs
 
 from oodlit._version import __version__
+from oodlit.base.errors import DataError
 from oodlit.base.yaml_files import load_yaml
-from oodlit.errors import DataError
 from oodlit.gate.threshold import Threshold
 
 FORMAT = 1

@@ -7,8 +7,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.decode import decode_image, to_rgb
-from oodlit.errors import DataError, InvalidArgumentError
 
 CHUNK = 64
 """Largest number of images per forward pass."""

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from scipy.special import betaln, xlog1py, xlogy
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_interval

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.base.atomic import fsync, temporary_file
+from oodlit.base.errors import InvalidArgumentError, MissingExtraError, RequirementError
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector
-from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError
 from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
@@ -99,10 +99,7 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         try:
             names = list(traced(example))  # detectors compute some tensors on their first score
             program = torch.export.export(
-                traced,
-                (example,),
-                dynamic_shapes=({0: torch.export.Dim("batch")},),
-                strict=False,
+                traced, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
             )
             _forget_source(program)
             data = _as_onnx(program, names) if as_onnx else b""

@@ -16,10 +16,10 @@ from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.identity import pattern
 from oodlit.backbones.recipe import made_from
 from oodlit.base.current_folder import search_current_folder
+from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.base.secrets import MASK
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin
-from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.gate.gate_record import GateBackbone, recorded_transform
 from oodlit.module import OODModule
 
@@ -116,11 +116,7 @@ def _module(
         backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
     with _seeded(record):
         return OODModule(
-            backbone,
-            transform=transform,
-            weights=file if weights is None else weights,
-            name=record.name,
-            **arguments,
+            backbone, transform=transform, weights=file if weights is None else weights, name=record.name, **arguments
         )
 
 

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.stats import binom
 
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import UNKNOWN_CLASSES
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.results import RunResults
 from oodlit.results.info import id_dataset
-from oodlit.roles import UNKNOWN_CLASSES
 
 BAND = 0.01
 """Largest distance between threshold and cut, in units of the distance from the threshold to the median ID score."""

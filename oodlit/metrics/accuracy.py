@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, share
 from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import StreamMetric
-from oodlit.roles import Role
 
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:

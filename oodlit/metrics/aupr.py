@@ -7,11 +7,11 @@ from typing import Any
 import torch
 
 from oodlit.base.fractions import ShareLike
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
-from oodlit.roles import Role
 
 
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:

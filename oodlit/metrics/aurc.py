@@ -3,12 +3,12 @@
 import torch
 from torch import Tensor
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
 from oodlit.metrics.uncertainty.intervals import augrc_interval_of
-from oodlit.roles import Role
 
 
 def aurc(scores: ScoreLike, is_correct: FlagLike) -> float:

@@ -1,11 +1,11 @@
 """Area under the ROC curve: how often an ID image scores above an OOD image."""
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, full_spectrum, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
 from oodlit.metrics.uncertainty.intervals import auroc_interval_of
-from oodlit.roles import Role
 
 
 def auroc(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:

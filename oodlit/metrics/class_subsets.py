@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 PROTOCOLS = ("unmasked", "masked")
 """unmasked: the largest of all logits; masked: the largest among the classes of the set, as in the sets' papers."""

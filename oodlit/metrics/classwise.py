@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.metrics.fpr import fpr_at_tpr
 from oodlit.metrics.numerics.ranking import (
     Ranking,
@@ -144,8 +144,4 @@ class MeanOverClasses(GroupedMetric):
         """Return mean, pooled and per-class values."""
         values = [self.metric.value(ranking) for ranking in self.rankings()]
         pooled = self.metric.value(rank(self.stream("id_scores"), self.stream("ood_scores")))
-        return {
-            "mean": self._float(mean_of(values)),
-            "pooled": self._float(pooled),
-            "per_class": self._float(values),
-        }
+        return {"mean": self._float(mean_of(values)), "pooled": self._float(pooled), "per_class": self._float(values)}

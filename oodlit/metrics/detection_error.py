@@ -2,11 +2,11 @@
 
 import torch
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
-from oodlit.roles import Role
 
 
 def detection_error(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:

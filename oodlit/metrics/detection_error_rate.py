@@ -6,12 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Images, MetricEntry, Value, share
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
-from oodlit.roles import Role
 
 
 def detection_error_rate(scores: ScoreLike, is_correct: FlagLike, *, threshold: float | int) -> float:

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
+from oodlit.base.roles import Role
 from oodlit.metrics.numerics.ranking import Ranking, SortedScores, rank
 from oodlit.metrics.settings import Settings
 from oodlit.metrics.uncertainty.intervals import wilson_interval
-from oodlit.roles import Role
 
 
 class Value(NamedTuple):

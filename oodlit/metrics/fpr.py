@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from oodlit.base.fractions import ShareLike
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Images, MetricEntry, Value, full_spectrum, share
 from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
-from oodlit.roles import Role
 
 
 def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:

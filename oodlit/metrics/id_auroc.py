@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
+from oodlit.base.roles import Role
 from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import SelectiveMetric
 from oodlit.metrics.uncertainty.intervals import auroc_interval_of
-from oodlit.roles import Role
 
 
 def id_auroc(scores: ScoreLike, is_correct: FlagLike) -> float:

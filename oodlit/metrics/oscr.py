@@ -5,11 +5,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import StreamMetric, check_batch
-from oodlit.roles import Role
 
 
 def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: FlagLike) -> float:

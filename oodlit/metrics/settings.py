@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import as_count, exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence

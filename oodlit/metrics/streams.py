@@ -9,7 +9,7 @@ import torchmetrics
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.base.errors import InvalidArgumentError, OodlitError
 from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_numbers, rank
 
 

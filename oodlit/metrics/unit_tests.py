@@ -6,13 +6,13 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
+from oodlit.base.roles import Role
 from oodlit.metrics.classwise import GroupedMetric
 from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
-from oodlit.roles import Role
 
 
 def unit_test_failures(
@@ -103,12 +103,7 @@ class UnitTestFailures(GroupedMetric):
     plot_upper_bound = None
 
     def __init__(
-        self,
-        num_tests: int,
-        limit: ShareLike = 0.10,
-        tpr: ShareLike = 0.95,
-        rule: str = "attained",
-        **kwargs: Any,
+        self, num_tests: int, limit: ShareLike = 0.10, tpr: ShareLike = 0.95, rule: str = "attained", **kwargs: Any
     ) -> None:
         """Check the settings."""
         check_unit_test_settings(limit, tpr, rule)

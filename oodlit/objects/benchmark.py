@@ -7,17 +7,15 @@ from pathlib import Path
 from torchvision.transforms import ToTensor
 from typing_extensions import Unpack
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loading_options import ReadingOptions
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import InvalidArgumentError
 from oodlit.objects.files.annotations import Annotations, read_annotations
 from oodlit.objects.files.orientation import Orientation
 from oodlit.objects.files.picture_source import PictureSource, find_folder
 from oodlit.results import Finding
-from oodlit.roles import Role
-
-__all__ = ["CocoSet", "ObjectBenchmark"]
 
 BATCH_SIZE = 4
 """Default number of images per batch: they keep their sizes, and detection networks take more memory."""

@@ -10,10 +10,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
-
-__all__ = ["Detections"]
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs
 
 CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 """Columns of the corners of a box in tables."""

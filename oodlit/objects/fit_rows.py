@@ -7,10 +7,10 @@ from typing import Literal
 import numpy as np
 import torch
 
+from oodlit.base.outputs import Outputs
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.matching import Objects, best_overlaps
-from oodlit.outputs import Outputs
 
 FitOn = Literal["predicted", "matched"]
 

@@ -10,9 +10,11 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs
+from oodlit.base.roles import Role
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations, read_annotations
 from oodlit.objects.files.predictions import Classes, Predictions, read_predictions
@@ -23,13 +25,9 @@ from oodlit.objects.metrics.thresholds import best_f1_confidence
 from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.objects.scoring import applicable, check_alike, check_head, facts_of, fit_detectors, score_boxes
-from oodlit.outputs import Head, Outputs
 from oodlit.results import Finding
 from oodlit.results.info import DatasetInfo
-from oodlit.roles import Role
 from oodlit.scoring.scoring import Scoring
-
-__all__ = ["BoxFiles", "evaluate_files", "f1_confidence", "read_head"]
 
 _Path = str | os.PathLike[str]
 

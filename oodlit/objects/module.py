@@ -13,15 +13,13 @@ from oodlit.backbones.facts import is_random, place_of
 from oodlit.backbones.identity import WeightsHash
 from oodlit.backbones.loading import class_name, eval_mode
 from oodlit.base.checks import check_int
+from oodlit.base.errors import InvalidArgumentError, OodlitError
 from oodlit.base.fingerprint import join
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.plan import plan_of
-from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.objects.adapters import BoxReader, ImageBoxes, reader_of
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.box_bounds import are_outside, are_relative
-from oodlit.outputs import BackboneFacts, Head, Outputs
-
-__all__ = ["ObjectModule"]
 
 
 class ObjectModule(pl.LightningModule):

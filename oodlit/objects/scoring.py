@@ -7,14 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives
+from oodlit.base.errors import DataError, NonFiniteScoreError, RequirementError
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.fitting import make_statistics
-from oodlit.errors import DataError, NonFiniteScoreError, RequirementError
 from oodlit.objects.detections import Detections
-from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.scoring.scoring import Scoring
-
-__all__ = ["applicable", "check_alike", "check_head", "facts_of", "fit_detectors", "score_boxes"]
 
 _BATCH = 4096
 _VERIFIED = 256

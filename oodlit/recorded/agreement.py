@@ -6,9 +6,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.network import Head
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import InvalidArgumentError
-from oodlit.network import Head
 from oodlit.recorded.rows import MemoryRows, Rows
 
 HALF, SINGLE = 2e-2, 1e-3

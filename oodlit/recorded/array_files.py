@@ -14,8 +14,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.sizes import check_expansion, check_parquet
-from oodlit.errors import DataError, InvalidArgumentError
 
 Arrays = Mapping[str, Any]
 """Arrays by name."""

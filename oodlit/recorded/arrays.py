@@ -11,12 +11,12 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
+from oodlit.base.errors import InvalidArgumentError, OodlitError
+from oodlit.base.outputs import Head, Outputs
+from oodlit.base.roles import NAMES_OF_LABELS, UNKNOWN_CLASSES, Role
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.outputs import Head, Outputs
 from oodlit.recorded.array_files import Arrays, as_array, as_tensor, read_arrays
 from oodlit.recorded.rows import MemoryRows, Rows
-from oodlit.roles import NAMES_OF_LABELS, UNKNOWN_CLASSES, Role
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
 """Fields of a set; one of the first two must be given."""
@@ -144,7 +144,7 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
 
 def _with_numbers_as_names(rows: Rows) -> tuple[Rows, tuple[str, ...]]:
     """Name groups that have no names by their numbers; images without a group (-1) keep -1."""
-    numbers = rows.groups[rows.groups >= 0].unique()
+    numbers: Tensor = rows.groups[rows.groups >= 0].unique()  # type: ignore[no-untyped-call]
     places = torch.searchsorted(numbers, rows.groups)
     return replace(rows, groups=torch.where(rows.groups >= 0, places, rows.groups)), tuple(map(str, numbers.tolist()))
 

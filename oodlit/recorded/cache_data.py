@@ -12,19 +12,19 @@ from msgspec import structs
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import place_of
 from oodlit.backbones.identity import pattern
+from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.base.fingerprint import difference
+from oodlit.base.outputs import Head
+from oodlit.base.roles import Role
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity, other_fact, workers_decoder
 from oodlit.datamodules.thinning import ThinnedSource, thinned
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.outputs import Head
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
-from oodlit.roles import Role
 
 OTHERWISE = "choose another folder, or delete this one to record again"
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"

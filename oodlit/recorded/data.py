@@ -6,13 +6,13 @@ from typing import Any
 
 from PIL import Image
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.batches import Batch, StreamBatches, reader_range
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.recorded.rows import RowSource
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 
 class RecordedData(OODDataModule):
@@ -28,12 +28,7 @@ class RecordedData(OODDataModule):
     """
 
     def __init__(
-        self,
-        streams: Sequence[Stream],
-        *,
-        pictures: OODDataModule | None = None,
-        batch_size: int = 4096,
-        **others: Any,
+        self, streams: Sequence[Stream], *, pictures: OODDataModule | None = None, batch_size: int = 4096, **others: Any
     ) -> None:
         """Check that all sets come from one backbone."""
         super().__init__(streams, batch_size=batch_size, **others)

@@ -6,8 +6,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.yaml_files import load_yaml
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.from_arrays import recorded_parts
 from oodlit.recorded.module import RecordedModule

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.datamodules.classes import as_class_names
-from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.agreement import check_sets
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
-from oodlit.roles import Role
 
 
 def recorded_parts(

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from oodlit._lightning import pl
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits
-from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.base.errors import InvalidArgumentError, RequirementError
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.recorded.agreement import disagreement
 
 NO_HEAD = "no head was given with the recorded outputs"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,11 +21,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.inside import file_inside
 from oodlit.base.json_files import as_type, read_json, to_plain
+from oodlit.base.outputs import Head
 from oodlit.datamodules.stream import locate_range
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.outputs import Head
 from oodlit.recorded.manifest import FORMAT, Manifest
 from oodlit.recorded.rows import Rows, RowSource, concatenate
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results import ObjectResults
 from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from oodlit.base.roles import Role
 from oodlit.report.headline import percent_text, share_text, two_digits
 from oodlit.report.section import Shown
 from oodlit.results.comparing.same_order import SameOrder
-from oodlit.roles import Role
 
 MANY = 8
 """Maximum number of names in a sentence; the table marks all of them."""

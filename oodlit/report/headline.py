@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from oodlit.base.roles import Role
 from oodlit.results import Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import entry_of, headline_metrics
 from oodlit.results.plots.charts import Estimate
-from oodlit.roles import Role
 
 
 @dataclass

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from oodlit.base.atomic import write_files
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.objects.results import ObjectResults
 from oodlit.report.box_view import box_title, box_view
 from oodlit.report.section import Section

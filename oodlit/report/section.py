@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
 from oodlit.objects.results import ObjectResults, ranked
 from oodlit.report.headline import Column, Place, headline_columns, of_sets, ranked_detectors, share_text
@@ -18,7 +19,6 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
-from oodlit.roles import Role
 
 
 class Section(NamedTuple):

@@ -5,9 +5,9 @@ import math
 from rich.table import Table
 from rich.text import Text
 
+from oodlit.base.roles import UNKNOWN_CLASSES
 from oodlit.report.headline import Cell, Column, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
-from oodlit.roles import UNKNOWN_CLASSES
 
 
 def summary_table(results: Results) -> Table:

@@ -11,12 +11,12 @@ import numpy as np
 from PIL import Image
 
 from oodlit.base.atomic import write_bytes
+from oodlit.base.errors import DataError
 from oodlit.base.inside import file_inside
 from oodlit.base.json_files import read_json
-from oodlit.errors import DataError
+from oodlit.base.roles import Role
 from oodlit.results import Results
 from oodlit.results.views.pools import hardest_classes
-from oodlit.roles import Role
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.report.headline import Column, mean_rates, partial_text, percent_text
 from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
@@ -12,7 +13,6 @@ from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbna
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 
 def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL, metric_names

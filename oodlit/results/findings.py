@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.results.files.unfinished import interruption
 from oodlit.results.finding import Finding
@@ -17,7 +18,6 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.published.cood import of_imagenet21k
 from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 LOW_KAPPA = 0.1
 """A classifier with a smaller Cohen's kappa, its agreement with the labels beyond chance, counts as near chance."""

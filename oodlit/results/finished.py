@@ -4,7 +4,7 @@ import os
 import warnings
 from pathlib import Path
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.results.files.storage import RUN, UNFINISHED
 from oodlit.results.files.unfinished import interruption, is_running, state
 from oodlit.results.results import Results, UnfinishedRunWarning

@@ -4,11 +4,11 @@ import math
 import re
 from dataclasses import dataclass
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry
 from oodlit.metrics.registry import entries
 from oodlit.metrics.settings import Settings, percent
 from oodlit.results.info import DatasetInfo
-from oodlit.roles import Role
 
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.settings import Settings
 from oodlit.metrics.severity.levels import level_starts
 from oodlit.results.names import check_name
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 
 @dataclass(frozen=True)

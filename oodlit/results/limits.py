@@ -13,15 +13,15 @@ from typing import Any
 import pandas as pd
 import yaml  # type: ignore[import-untyped]
 
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import exact_number
+from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.base.yaml_files import load_yaml
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
 from oodlit.results.names import MODEL, some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
-from oodlit.roles import UNKNOWN_CLASSES, Role
 
 ANY = "*"
 """Stands for every detector, or for every class of a data set."""

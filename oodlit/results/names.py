@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 MODEL = "model"
 """Entry of the column `detector` for values of the classifier alone."""

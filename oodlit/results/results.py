@@ -12,8 +12,9 @@ from msgspec import structs
 
 from oodlit.base.atomic import write_bytes
 from oodlit.base.checks import check_names
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.json_files import to_json
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.metrics.settings import Settings
 from oodlit.results.comparing.against import against
 from oodlit.results.comparing.best import group_of_best
@@ -31,7 +32,6 @@ from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.run_results import RunResults
 from oodlit.results.views import export, pools, tables
 from oodlit.results.views.pooling import pool
-from oodlit.roles import Role
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

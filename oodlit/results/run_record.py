@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import as_type, to_plain
 from oodlit.base.secrets import mask, mask_text, mask_words, mask_yaml
-from oodlit.errors import DataError
 from oodlit.metrics.settings import Settings
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo

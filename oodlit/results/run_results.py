@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
+from oodlit.base.roles import Role
 from oodlit.metrics.settings import Settings
 from oodlit.results.any_results import AnyResults
 from oodlit.results.files.storage import ESTIMATES
 from oodlit.results.run_record import ImageRunRecord
-from oodlit.roles import Role
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import IS_RANDOM
+from oodlit.base.errors import DataError, RequirementError
+from oodlit.base.outputs import BackboneFacts
 from oodlit.base.plan import RunPlan
+from oodlit.base.roles import Role
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
-from oodlit.errors import DataError, RequirementError
-from oodlit.outputs import BackboneFacts
 from oodlit.results import Finding
-from oodlit.roles import Role
 from oodlit.runs.earlier_fit import EarlierFit
 
 PROBE_IMAGES = 2

@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.base.distributed import Group, gather_objects, gather_rows
+from oodlit.base.errors import DataError
+from oodlit.base.processes.distributed import Group, gather_objects, gather_rows
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError
 
 SHOWN = 3
 """Number of keys that a message lists."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from oodlit.base.roles import Role
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size
 from oodlit.results import DatasetInfo
-from oodlit.roles import Role
 
 
 def train_name(streams: Sequence[Stream]) -> str:

@@ -15,10 +15,10 @@ import pandas as pd
 from msgspec import structs
 
 from oodlit.base.atomic import lock, move, remove, temporary_folder
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.detectors.contract.saving import fit_digest
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import DatasetInfo
 from oodlit.results.files import unfinished
 from oodlit.results.files.storage import LOCK, UNFINISHED

@@ -19,12 +19,12 @@ from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.base.atomic import remove, write_bytes, write_text
 from oodlit.base.code_identity import code_digest
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import read_json, to_plain
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream_identity import decoder_of, identity, other_fact
 from oodlit.detectors.contract.saving import detector_to_config
-from oodlit.errors import DataError
 from oodlit.runs.choice import Choice
 
 FOLDER, RUN = ".progress", "run.json"
@@ -181,11 +181,7 @@ class Progress:
 
 def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
     """How streams are split across processes, workers and batches."""
-    return {
-        "processes": trainer.world_size,
-        "num_workers": datamodule.num_workers,
-        "batch_size": datamodule.batch_size,
-    }
+    return {"processes": trainer.world_size, "num_workers": datamodule.num_workers, "batch_size": datamodule.batch_size}
 
 
 def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, streams: Sequence[Any]) -> dict[str, Any]:

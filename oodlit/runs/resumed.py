@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.errors import OodlitError
 from oodlit.base.plan import RunPlan
+from oodlit.base.processes.distributed import Group, gather_objects
+from oodlit.base.roles import Role
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import load
-from oodlit.errors import OodlitError
-from oodlit.roles import Role
 from oodlit.runs.choice import Choice
 from oodlit.runs.datasets import train_name
 from oodlit.runs.folder import OutputFolder

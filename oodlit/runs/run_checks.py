@@ -7,19 +7,15 @@ from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
+from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.base.outputs import BackboneFacts, Outputs
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
-from oodlit.errors import DataError, InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Outputs
 
-SHARDED = (
-    pl.strategies.DeepSpeedStrategy,
-    pl.strategies.FSDPStrategy,
-    pl.strategies.ModelParallelStrategy,
-)
+SHARDED = (pl.strategies.DeepSpeedStrategy, pl.strategies.FSDPStrategy, pl.strategies.ModelParallelStrategy)
 MANY_BYTES = 1_000_000_000
 """Size of the outputs kept by `trainer.predict(return_predictions=True)` above which a warning is shown."""
 

@@ -11,19 +11,19 @@ from msgspec import structs
 from torch import Tensor
 
 from oodlit._lightning import pl
-from oodlit.base.distributed import Group, cpu_group, gather_objects
+from oodlit.base.errors import DataError, RunIsCompleteError
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, cpu_group, gather_objects
+from oodlit.base.roles import Role
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, synchronize
-from oodlit.errors import DataError, RunIsCompleteError
-from oodlit.outputs import Outputs
 from oodlit.results import Finding, FindingWarning, UnfinishedRunWarning
 from oodlit.results.files.storage import is_complete
 from oodlit.results.record_parts import SkippedImage, TimeRecord
 from oodlit.results.run_record import RunRecord
-from oodlit.roles import Role
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name

@@ -9,9 +9,9 @@ import torch
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.loading import kept_mode
-from oodlit.base import peers
 from oodlit.base.plan import RunPlan
-from oodlit.base.termination import end_on_sigterm, is_default, say_where
+from oodlit.base.processes import peers
+from oodlit.base.processes.termination import end_on_sigterm, is_default, say_where
 from oodlit.results.files.storage import LOCK
 from oodlit.runs.folder import check_writable, lock_folder
 from oodlit.runs.recorder import Recorder

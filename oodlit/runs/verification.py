@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.errors import RequirementError
 from oodlit.base.json_files import as_type, to_plain
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.detectors import Detector
-from oodlit.errors import RequirementError
-from oodlit.outputs import Outputs
 from oodlit.results.record_parts import AccelerationRecord
 
 MOST_OF_LOGITS = {False: 0.01, True: 0.1}

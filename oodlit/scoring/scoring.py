@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import deferred_checks, plain_mode
+from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs
 from oodlit.scoring.clock import Clock
 from oodlit.scoring.span import OTHER
 

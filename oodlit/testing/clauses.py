@@ -8,9 +8,9 @@ from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from oodlit.base.errors import MissingExtraError, OodlitError
+from oodlit.base.outputs import Head
 from oodlit.detectors import Detector
-from oodlit.errors import MissingExtraError, OodlitError
-from oodlit.outputs import Head
 from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.shorten import shorten

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 import torch
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors import Detector, fit
-from oodlit.outputs import Head, Outputs, Scores
 from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from oodlit.base.current_folder import search_current_folder
+from oodlit.base.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.base.lazy import import_object
 from oodlit.detectors import BackboneFacts, Detector
-from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
 from oodlit.testing.contract import CHECKS
 from oodlit.testing.contract.declarations import check_declarations, malformed
@@ -140,12 +140,7 @@ def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts:
 
 
 def _run(
-    check: Check,
-    factory: Factory,
-    detector: Detector,
-    problem: ProblemFactory,
-    excuse: str,
-    reported: dict[str, str],
+    check: Check, factory: Factory, detector: Detector, problem: ProblemFactory, excuse: str, reported: dict[str, str]
 ) -> Row:
     """Run one check; `reported` maps errors to the first check that reported them, and is updated."""
     clause = clause_of(check)

@@ -3,7 +3,7 @@
 import importlib
 from types import ModuleType
 
-from oodlit.errors import MissingExtraError
+from oodlit.base.errors import MissingExtraError
 
 
 def import_extra(module: str) -> ModuleType:

@@ -22,8 +22,8 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from oodlit.base.current_folder import shared_with_processes
+from oodlit.base.outputs import Outputs
 from oodlit.detectors import save
-from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory
 from oodlit.testing.comparison import fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
@@ -105,11 +105,7 @@ def _run(folder: Path) -> str:
     """Start the processes and wait; returns the last lines of their logs if one fails."""
     with shared_with_processes():
         path = os.pathsep.join(p or str(Path.cwd()) for p in sys.path)
-    environment = os.environ | {
-        "PYTHONPATH": path,
-        "OMP_NUM_THREADS": "1",
-        "CUDA_VISIBLE_DEVICES": "",
-    }
+    environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     started = []
     for rank in range(NUM_PROCESSES):
         command = [sys.executable, "-m", "oodlit.testing.worker", str(folder), str(rank)]

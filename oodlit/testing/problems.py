@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors import BackboneFacts
-from oodlit.outputs import Head, Outputs
 from oodlit.testing.backbones import TinyConvNet, arithmetic
 
 NUM_CLASSES = 6

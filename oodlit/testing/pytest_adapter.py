@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.detectors import Detector
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, name_of, peers
 from oodlit.testing.conformance import checks, make, refuse_if_not_applicable
 from oodlit.testing.contract.declarations import malformed

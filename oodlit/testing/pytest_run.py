@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from oodlit.errors import OodlitError
+from oodlit.base.errors import OodlitError
+from oodlit.base.roles import Role
 from oodlit.results import Results
 from oodlit.results.finished import load_complete
 from oodlit.results.limits import Limit, crossings, describe_check, read_limits
-from oodlit.roles import Role
 
 
 class RunTests:

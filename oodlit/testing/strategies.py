@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs
 from oodlit.testing.extras import import_extra
 
 st: Any = import_extra("hypothesis.strategies")
@@ -32,8 +32,7 @@ def extreme_values(*, magnitude: float = 1e6, signed: bool = True) -> Strategy:
     if signed:
         values += [-v for v in values if v]
     return st.one_of(
-        st.sampled_from(values),
-        st.floats(-magnitude if signed else 0.0, magnitude, width=32, allow_subnormal=False),
+        st.sampled_from(values), st.floats(-magnitude if signed else 0.0, magnitude, width=32, allow_subnormal=False)
     )
 
 

@@ -11,13 +11,13 @@ import torch.distributed as dist
 from safetensors.torch import save_file
 from torch import Tensor
 
-from oodlit.base.distributed import cpu_group, gather_objects
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.processes.distributed import cpu_group, gather_objects
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.class_paths import from_config
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import synchronize
-from oodlit.errors import InvalidArgumentError
 from oodlit.testing.launch import FRACTIONS, batches_of, find_object
 from oodlit.testing.problems import Problem, ProblemFactory
 

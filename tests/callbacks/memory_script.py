@@ -86,10 +86,7 @@ def peak() -> float:
 
 def stream_through_the_run(batches: int) -> None:
     network = nn.Sequential(nn.Flatten(), nn.Linear(12, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10))
-    streams = [
-        Stream("val", Role.ID, Endless(BATCH, 10)),
-        Stream("far", Role.OOD, Endless(BATCH * batches, 0)),
-    ]
+    streams = [Stream("val", Role.ID, Endless(BATCH, 10)), Stream("far", Role.OOD, Endless(BATCH * batches, 0))]
     trainer = make_trainer(OODDetection([MSP(), Energy()]))
     data = OODDataModule(streams, batch_size=BATCH)
     trainer.predict(OODModule(network), data, return_predictions=False)

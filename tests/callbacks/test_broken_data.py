@@ -11,11 +11,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import (
-    MSP,
-    ODIN,
-    Mahalanobis,
-)
+from oodlit.detectors import MSP, ODIN, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import make_streams, make_trainer, predict, run, stream

@@ -37,8 +37,7 @@ def check_ended(ended: list[Ended], what: str, victim: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "victim"),
-    [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in EVERY],
+    ("what", "victim"), [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in EVERY]
 )
 def test_the_others_say_why_and_end(tmp_path, what, victim):
     arguments = (tmp_path / "out", what, victim, PROCESSES, "ddp", 1)

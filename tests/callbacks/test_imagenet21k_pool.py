@@ -43,12 +43,7 @@ def test_from_folders_to_levels(tmp_path: Path) -> None:
     assert any("ID objects in 38 % of a sample of this pool" in str(w.message) for w in caught)
     results = Results.load(tmp_path / "results")
     entry = results.run.pools["imagenet21k"]
-    assert (entry.classes, entry.estimation, entry.test, entry.split) == (
-        5,
-        30,
-        15,
-        "as packed from fall11",
-    )
+    assert (entry.classes, entry.estimation, entry.test, entry.split) == (5, 30, 15, "as packed from fall11")
     found = results.severities("imagenet21k", "msp")
     assert set(found["n_estimation"]) == {6}
     assert set(found["n_test"]) == {3}

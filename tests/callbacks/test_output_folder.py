@@ -11,13 +11,7 @@ import pytorch_lightning as pl
 from oodlit import Results
 from oodlit.callbacks import OODDetection, detection
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import (
-    KNN,
-    MSP,
-    Mahalanobis,
-    TrainFreeDetector,
-    load,
-)
+from oodlit.detectors import KNN, MSP, Mahalanobis, TrainFreeDetector, load
 from oodlit.detectors.contract.reference import Reference
 from oodlit.results.files import storage
 from oodlit.results.record_parts import DetectorOverview

@@ -216,9 +216,7 @@ def test_a_run_that_was_interrupted_keeps_its_finished_pool(results, tmp_path):
     with pytest.warns(UnfinishedRunWarning, match="finished: val, pool; missing: shifted"):
         kept = Results.load(tmp_path)
     pd.testing.assert_frame_equal(
-        kept.table.query("dataset == 'pool'"),
-        results.table.query("dataset == 'pool'"),
-        check_index_type=False,
+        kept.table.query("dataset == 'pool'"), results.table.query("dataset == 'pool'"), check_index_type=False
     )
     assert kept.run.pools == results.run.pools
 

@@ -9,13 +9,7 @@ from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import (
-    KNN,
-    MSP,
-    Mahalanobis,
-    TrainFreeDetector,
-    ViM,
-)
+from oodlit.detectors import KNN, MSP, Mahalanobis, TrainFreeDetector, ViM
 from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs

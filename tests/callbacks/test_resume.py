@@ -124,11 +124,7 @@ def test_without_resume_everything_is_read_again(whole, tmp_path):
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"detectors": [MSP(), Mahalanobis()]},
-        {"streams": make_streams(num_ood=20)},
-        {"on_error": "skip"},
-    ],
+    [{"detectors": [MSP(), Mahalanobis()]}, {"streams": make_streams(num_ood=20)}, {"on_error": "skip"}],
     ids=["detectors", "data", "policy"],
 )
 def test_another_run_starts_from_scratch(tmp_path, change):

@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from oodlit.base import distributed
-from oodlit.base.distributed import gather_objects, gather_rows, shared_empty
+from oodlit.base.processes import distributed
+from oodlit.base.processes.distributed import gather_objects, gather_rows, shared_empty
 from tests.callbacks.processes import by_hand, run_function
 
 pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]

@@ -156,10 +156,7 @@ class Restless(TinyConvNet):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (
-            Flat,
-            r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit the",
-        ),
+        (Flat, r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit the"),
         (
             Restless,
             r"^tiny: two forward passes on the same images return logits that differ by .* for example active dropout",

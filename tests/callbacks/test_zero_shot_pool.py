@@ -49,8 +49,7 @@ def run() -> tuple[Results, ZeroShotClassifier]:
     streams = [
         Stream("val", Role.ID, MemorySource(inside), tuple(names)),
         severity_pool(
-            Stream("others", Role.OOD, MemorySource(pool), tuple(f"class {c}" for c in range(NUM_POOL))),
-            test_share=0.4,
+            Stream("others", Role.OOD, MemorySource(pool), tuple(f"class {c}" for c in range(NUM_POOL))), test_share=0.4
         ),
     ]
     detectors = {

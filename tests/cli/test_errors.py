@@ -73,10 +73,7 @@ HELP = " (see 'oodlit evaluate --help')"
             REACT % "{class_path: Energy, init_args: {temperature: -1}}",
             "Energy: expected temperature to be a positive, finite number, got -1.0",
         ),
-        (
-            STREAM % "cache: {attempts: 0}",
-            "Cache: expected attempts >= 1 and backoff_s >= 0, got 0 and 0.5",
-        ),
+        (STREAM % "cache: {attempts: 0}", "Cache: expected attempts >= 1 and backoff_s >= 0, got 0 and 0.5"),
         (
             STREAMS % "[]",
             "streams: expected exactly one with role ID, the positive class of every metric; got 0 (none)",
@@ -98,10 +95,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number must return a Module, got 3"),
         # unknown names at every depth
-        (
-            KNN % "{kk: 1}",
-            "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'? Known: bank_size, k",
-        ),
+        (KNN % "{kk: 1}", "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'? Known: bank_size, k"),
         (
             REACT % "{class_path: Energy, init_args: {temprature: 1}}",
             "unknown argument of oodlit.detectors.Energy 'temprature'; did you mean 'temperature'? Known: temperature",
@@ -124,10 +118,7 @@ HELP = " (see 'oodlit evaluate --help')"
             "unknown key beside class_path KNN: 'init_arg'; did you mean 'init_args' or 'dict_kwargs'?"
             " Known: class_path, dict_kwargs, init_args",
         ),
-        (
-            STREAM % "role: odd",
-            "unknown role 'odd'; did you mean 'ood'? Known: id, ood, pool, shift, train, unit_test",
-        ),
+        (STREAM % "role: odd", "unknown role 'odd'; did you mean 'ood'? Known: id, ood, pool, shift, train, unit_test"),
         (
             "--data=DigitBenchmark",
             "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark' or 'DigitPoolBenchmark' or"
@@ -165,10 +156,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ("--detectors=[own_of_errors.Net]", "--detectors[0]: own_of_errors.Net is not a Detector" + HELP),
         (REACT % "DigitsBenchmark", "--detectors[0].then: oodlit.datamodules.DigitsBenchmark is not a Detector" + HELP),
         (KNN % "{k: x}", "--detectors[1].k: expected int, got x" + HELP),
-        (
-            KNN % "3",
-            "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP,
-        ),
+        (KNN % "3", "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP),
         (NET % "{width: [1]}", "--backbone.width: expected int, got [1]" + HELP),
         (
             STREAM % "damaged: never",

@@ -6,9 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
-from oodlit.datamodules.shards import (
-    Entry,
-)
+from oodlit.datamodules.shards import Entry
 from tests.tiny_shards import tiny_image
 
 PNG = tiny_image(0)

@@ -12,13 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.datamodules.shards import (
-    ShardSource,
-    build_shards,
-    class_listing,
-    open_files,
-    verify_shards,
-)
+from oodlit.datamodules.shards import ShardSource, build_shards, class_listing, open_files, verify_shards
 from oodlit.errors import DataError
 from oodlit.roles import Role
 from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards

@@ -170,10 +170,7 @@ def own_decoder(data: bytes) -> Image.Image:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (
-            {"decode": partial(decode_image, reduce_to=8)},
-            r"only supports decode=decode_image",
-        ),
+        ({"decode": partial(decode_image, reduce_to=8)}, r"only supports decode=decode_image"),
         ({"decode": own_decoder}, "got decode=<function own_decoder"),
         ({"any_size": True}, "does not support images that keep their sizes"),
     ],

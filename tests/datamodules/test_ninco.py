@@ -185,12 +185,7 @@ def test_streams_exactly_once_for_any_readers(part, tmp_path_factory, world_size
     seen = []
     for rank in range(world_size):
         loader = StreamLoader(
-            stream,
-            PILToTensor(),
-            batch_size=batch_size,
-            num_workers=workers,
-            rank=rank,
-            world_size=world_size,
+            stream, PILToTensor(), batch_size=batch_size, num_workers=workers, rank=rank, world_size=world_size
         )
         batches = list(loader)
         assert len(batches) == len(loader)

@@ -10,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.datamodules.shards import (
-    open_files,
-)
+from oodlit.datamodules.shards import open_files
 from oodlit.errors import DataError
 from tests.datamodules.image_sources import FILES, KINDS, PNG, write_source
 

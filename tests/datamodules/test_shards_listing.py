@@ -4,14 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.datamodules.shards import (
-    Assignment,
-    ShardSource,
-    build_shards,
-    class_listing,
-    listed_listing,
-    map_files,
-)
+from oodlit.datamodules.shards import Assignment, ShardSource, build_shards, class_listing, listed_listing, map_files
 from oodlit.errors import DataError
 from oodlit.roles import Role
 from tests.datamodules.image_sources import PNG, write_source

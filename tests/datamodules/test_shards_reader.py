@@ -230,12 +230,7 @@ def test_splits_of_one_folder(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [2], manifest=False, name="a-train")
     write_tiny_shards(tmp_path, [3], manifest=False, name="a-validation")
     splits = {
-        name: {
-            "name": name,
-            "num_samples": n,
-            "filenames": [f"a-{name}-000000.tar"],
-            "shard_lengths": [n],
-        }
+        name: {"name": name, "num_samples": n, "filenames": [f"a-{name}-000000.tar"], "shard_lengths": [n]}
         for name, n in (("train", 2), ("validation", 3))
     }
     (tmp_path / "_info.json").write_text(json.dumps({"splits": splits}))

@@ -78,11 +78,7 @@ def test_shards_of_others(tmp_path: Path) -> None:
     (report,) = verify_shards(tmp_path)
     assert report.strays == ["a.tar: README"]
     found = [(problem.shard, problem.key) for problem in report.problems]
-    assert found == [
-        ("a.tar", "1"),
-        ("a.tar", "2"),
-        ("b.tar", "0"),
-    ]
+    assert found == [("a.tar", "1"), ("a.tar", "2"), ("b.tar", "0")]
     assert "the key also occurs in a.tar" in report.problems[2].message
     assert report.info.num_samples == 4
 

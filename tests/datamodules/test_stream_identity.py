@@ -155,14 +155,7 @@ class Labels:
 
 @pytest.mark.parametrize(
     "value",
-    [
-        [[0], [0, 1], [2]],
-        [None, 1, "a"],
-        {"a": [1]},
-        Labels(),
-        torch.ones(3, requires_grad=True),
-        lambda: [0, 1, 2],
-    ],
+    [[[0], [0, 1], [2]], [None, 1, "a"], {"a": [1]}, Labels(), torch.ones(3, requires_grad=True), lambda: [0, 1, 2]],
 )
 def test_data_sets_may_have_any_attribute(value):
     one, other = Pictures(), Pictures()

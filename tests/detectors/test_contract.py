@@ -354,11 +354,7 @@ def test_head_in_half_precision_is_upcast() -> None:
 
 
 def test_the_sample_keeps_what_is_read() -> None:
-    fields = {
-        "logits": [OpenMax()],
-        "features": [ReAct()],
-        "logits, features": [OpenMax(), ReAct()],
-    }
+    fields = {"logits": [OpenMax()], "features": [ReAct()], "logits, features": [OpenMax(), ReAct()]}
     for expected, named in fields.items():
         assert ", ".join(make_statistics(named)[TrainSample].fields) == expected
     assert make_statistics([ReAct()], extra=(TrainSample,))[TrainSample].fields == ("logits", "features")

@@ -6,10 +6,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from oodlit.detectors import (
-    ODIN,
-    MCDropout,
-)
+from oodlit.detectors import ODIN, MCDropout
 from oodlit.detectors.passes.mc_dropout import _uniform
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs

@@ -7,10 +7,7 @@ import torch
 
 from oodlit.detectors import DDU, KNN, MSP, CoRP, LaRD, Mahalanobis, WeiPer
 from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
-from oodlit.detectors.statistics import (
-    FeatureBank,
-    Statistics,
-)
+from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.smallest_rows import SmallestRows
 from oodlit.outputs import BackboneFacts
 

@@ -192,10 +192,7 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
         lambda p: rescored(p, np.minimum(p.q, 0.7), lambda z: z.max(), sparse_head(p, 30.0)),
     ),
     "dice": (DICE, lambda p: rescored(p, p.q, weight=sparse_head(p, 70.0))),
-    "dice-entropy": (
-        lambda: DICE(90.0, then=Entropy()),
-        lambda p: rescored(p, p.q, entropy, sparse_head(p, 90.0)),
-    ),
+    "dice-entropy": (lambda: DICE(90.0, then=Entropy()), lambda p: rescored(p, p.q, entropy, sparse_head(p, 90.0))),
     "vra": (VRA, lambda p: rescored(p, cut(p, 1.0, 99.0))),
     "vra-10-80": (lambda: VRA(10.0, 80.0), lambda p: rescored(p, cut(p, 10.0, 80.0))),
     "vra-gen": (lambda: VRA(60.0, 95.0, then=GEN()), lambda p: rescored(p, cut(p, 60.0, 95.0), gen)),

@@ -4,11 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors.statistics import (
-    ClassCovariances,
-    FeatureBank,
-    Statistics,
-)
+from oodlit.detectors.statistics import ClassCovariances, FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs
 

@@ -4,10 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors import (
-    Residual,
-    fit,
-)
+from oodlit.detectors import Residual, fit
 from oodlit.outputs import Head
 
 from .support import normal, small_problem

@@ -11,12 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from oodlit.detectors.statistics import (
-    ClassMoments,
-    FeatureMean,
-    ScalarSample,
-    synchronize,
-)
+from oodlit.detectors.statistics import ClassMoments, FeatureMean, ScalarSample, synchronize
 from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
 from oodlit.outputs import Outputs
 from tests.callbacks.processes import check_ended, run_function

@@ -7,15 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oodlit.detectors import (
-    Detector,
-    Mahalanobis,
-    RelativeMahalanobis,
-    RelativeMahalanobisPlusPlus,
-    fit,
-    load,
-    save,
-)
+from oodlit.detectors import Detector, Mahalanobis, RelativeMahalanobis, RelativeMahalanobisPlusPlus, fit, load, save
 from oodlit.outputs import Outputs
 
 from .formulas import Problem, relative_mahalanobis

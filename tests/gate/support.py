@@ -35,10 +35,7 @@ class TinyNetwork(nn.Module):
 
 
 def digits(
-    root: Path,
-    *,
-    streams: Sequence[str] = ("digits_train", "digits_val", "digits_near"),
-    max_images: int | None = None,
+    root: Path, *, streams: Sequence[str] = ("digits_train", "digits_val", "digits_near"), max_images: int | None = None
 ) -> OODDataModule:
     """The digits, of some streams."""
     data = DigitsBenchmark(root, per_test=2)

@@ -158,10 +158,7 @@ def gray(image, mean: float) -> torch.Tensor:
 
 @pytest.mark.parametrize(
     ("one", "other"),
-    [
-        (lambda x: (x - 0.5) / 0.5, lambda x: x * 1.0),
-        (lambda i: gray(i, 0.1), lambda i: gray(i, 0.5)),
-    ],
+    [(lambda x: (x - 0.5) / 0.5, lambda x: x * 1.0), (lambda i: gray(i, 0.1), lambda i: gray(i, 0.5))],
     ids=["tensors", "gray pictures"],
 )
 def test_transforms_of_tensors_and_gray_pictures_are_tried(one, other):

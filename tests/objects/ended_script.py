@@ -5,7 +5,7 @@ import signal
 import warnings
 from pathlib import Path
 
-from oodlit.base import peers
+from oodlit.base.processes import peers
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.objects import ObjectDetection, ObjectModule
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer

@@ -216,8 +216,7 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="class_names: expected distinct names"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
-        DataError,
-        match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush",
+        DataError, match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush"
     ):
         read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])
 

@@ -17,13 +17,7 @@ from oodlit.objects.metrics.unknown_boxes import ap_u_of, ap_u_replicates, p_u_o
 
 from .support import SCORES, Plain, matched, scenes
 
-RATIOS = {
-    "p_u": p_u_of,
-    "r_u": r_u_of,
-    "nose": nose_of,
-    "nose_boxes": nose_boxes_of,
-    "dismissed": dismissed_of,
-}
+RATIOS = {"p_u": p_u_of, "r_u": r_u_of, "nose": nose_of, "nose_boxes": nose_boxes_of, "dismissed": dismissed_of}
 
 
 def drawn_scene(scene: Plain, counts: list[int]) -> Plain:

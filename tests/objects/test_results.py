@@ -62,10 +62,7 @@ def annotated(scene: Plain, name: str) -> Annotations:
 def made(
     inside: Plain, split: Plain, *, reverse: bool = False, classes: tuple[str, ...] = CLASSES, **changes: object
 ) -> ObjectResults:
-    sets = [
-        object_set(inside, "val", role=Role.ID, reverse=reverse),
-        object_set(split, "near", reverse=reverse),
-    ]
+    sets = [object_set(inside, "val", role=Role.ID, reverse=reverse), object_set(split, "near", reverse=reverse)]
     chosen = ObjectSettings().changed(**{"bootstrap": 0, **changes})
     return ObjectResults.from_sets(sets, class_names=classes, settings=chosen)
 

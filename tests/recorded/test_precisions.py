@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from oodlit.base.network import Head
 from oodlit.callbacks import OODDetection
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import InvalidArgumentError
-from oodlit.network import Head
 from oodlit.recorded import RecordedModule, open_cache
 from oodlit.testing.backbones import arithmetic
 from tests.callbacks.support import make_trainer

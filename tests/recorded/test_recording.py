@@ -20,14 +20,7 @@ from oodlit.runs.features import recording
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import full_disk_script, recording_script
-from tests.recorded.support import (
-    IMAGES,
-    SIZES,
-    broken_stream,
-    record,
-    rows_in,
-    share_of,
-)
+from tests.recorded.support import IMAGES, SIZES, broken_stream, record, rows_in, share_of
 
 
 @given(kill_at=st.integers(1, 62), batch_size=st.sampled_from([4, 7]), workers=st.sampled_from([0, 0, 2]))

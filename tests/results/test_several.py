@@ -9,14 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import (
-    DatasetInfo,
-    Results,
-    compare_runs,
-    mean_ranks,
-    run_columns,
-    values_of_runs,
-)
+from oodlit.results import DatasetInfo, Results, compare_runs, mean_ranks, run_columns, values_of_runs
 from oodlit.results.comparing.detectors import holm, sign_flip_test
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -80,11 +73,7 @@ def with_other_groups() -> Results:
 
 OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
     "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID in A and 90 % in B"),
-    "rule": (
-        lambda: run(1, rule="interpolated"),
-        {"fpr"},
-        "the threshold rule or the limit of unit tests differs",
-    ),
+    "rule": (lambda: run(1, rule="interpolated"), {"fpr"}, "the threshold rule or the limit of unit tests differs"),
     "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
     "no set": (without_far, {"far"}, "B has no far"),
     "number": (lambda: of(without_first(run_scores(1), "far")), {"far"}, "far has 40 images in A and 39 in B"),

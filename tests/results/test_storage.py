@@ -174,14 +174,8 @@ DAMAGE = {
     "edited": (lambda f: (f / "table.csv").write_text("detector\n"), r"table\.csv: not the file that run\.json was"),
     "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: not the file that"),
     "gone": (lambda f: (f / "scores.parquet").unlink(), r"missing scores\.parquet"),
-    "bad table": (
-        lambda f: forge(f, "table.csv", b"detector\n"),
-        r"table\.csv: not a table of oodlit",
-    ),
-    "bad parquet": (
-        lambda f: forge(f, "scores.parquet", b"PAR1"),
-        r"scores\.parquet: not readable as Parquet",
-    ),
+    "bad table": (lambda f: forge(f, "table.csv", b"detector\n"), r"table\.csv: not a table of oodlit"),
+    "bad parquet": (lambda f: forge(f, "scores.parquet", b"PAR1"), r"scores\.parquet: not readable as Parquet"),
     "newer": (lambda f: edit(f, format=99), r"run\.json: expected format 1, got 99"),
     "setting": (lambda f: edit(f, settings={"tpr": 95}), r"run\.json: .*tpr.* got 95.* at `\$\.settings`"),
     "role": (

@@ -31,7 +31,7 @@ class _MeanOfBatchMeans(ClassMoments):
 
     def synchronize(self, group):
         super().synchronize(group)
-        from oodlit.base.distributed import all_sum
+        from oodlit.base.processes.distributed import all_sum
 
         self.batches, self.total = all_sum(group, self.batches), all_sum(group, self.total)
 

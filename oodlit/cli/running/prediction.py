@@ -11,6 +11,7 @@ from rich.text import Text
 from torch import nn
 
 from oodlit._lightning import pl
+from oodlit.base.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, status
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
@@ -19,7 +20,6 @@ from oodlit.cli.running.recording import check_recordable, through_cache
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings

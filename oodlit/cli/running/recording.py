@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
+from oodlit.base.errors import DataError, RequirementError
 from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
@@ -14,7 +15,6 @@ from oodlit.datamodules import OODDataModule
 from oodlit.datamodules.stream_identity import workers_decoder
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import DataError, RequirementError
 from oodlit.module import OODModule
 from oodlit.recorded.cache_data import RecordedCache, has_cache
 from oodlit.recorded.data import RecordedData

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from typing_extensions import Unpack
 
+from oodlit.base.roles import Role
 from oodlit.datamodules.benchmarks.digits import DigitsData, entry, facts, id_sets, load_pictures
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.severity.pool_streams import severity_pool
-from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four")
 OTHERS = ("five", "six", "seven", "eight", "nine")

@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 from typing_extensions import Unpack
 
+from oodlit.base.roles import Role
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary, unit_test_set
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
@@ -23,7 +24,6 @@ from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
 OOD_CLASSES = ("seven", "eight", "nine")

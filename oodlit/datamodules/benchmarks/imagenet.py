@@ -6,6 +6,8 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
@@ -20,8 +22,6 @@ from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import NAMES_OF_LABELS
 
 _TIMM = {"imagenet_train": "imagenet1k-train-*.tar", "imagenet_val": "imagenet1k-validation-*.tar"}
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.base.atomic import lock, move, temporary_folder
+from oodlit.base.roles import Role
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.shards.build import build_shards
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Stream
-from oodlit.roles import Role
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
+from oodlit.base.errors import DataError, MissingExtraError
+from oodlit.base.roles import Role
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary, unit_test_set
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource
@@ -14,8 +16,6 @@ from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, MissingExtraError
-from oodlit.roles import Role
 
 SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
 """Frequent sizes of ImageNet images for the unit tests: width and height in pixels."""

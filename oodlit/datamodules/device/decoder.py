@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.batches import Batch, StreamBatches, Transform, check_alike
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.jpegs import ExactReading, Jpegs, Waiting, check_device, decode_jpegs
 from oodlit.datamodules.device.steps import DeviceTransform
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError
 
 
 class DeviceDecoder:

@@ -16,9 +16,9 @@ from PIL.JpegImagePlugin import JpegImageFile
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from oodlit.base.errors import DataError, RequirementError
 from oodlit.datamodules.decode import open_image
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, RequirementError
 
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
 """A marker that ends the data of a scan: neither a stuffed byte nor a restart."""

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.transforms import PreparedTransform
-from oodlit.errors import InvalidArgumentError
 
 Step = Callable[[Tensor], Tensor]
 

@@ -12,13 +12,13 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.keys import escape_key, key_digest, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream, locate_range
-from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
-from oodlit.roles import Role
 
 CORRUPTIONS: tuple[str, ...] = (
     "gaussian_noise",

@@ -2,9 +2,9 @@
 
 from PIL import Image
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.decode import Decode
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError
 
 
 def decode_sample(sample: Sample, decode: Decode) -> Image.Image:

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.fft
 from jaxtyping import Float64, UInt8
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 Pixels = Float64[np.ndarray, "height width 3"]
 Limits = Float64[np.ndarray, " channels"] | float

@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.datamodules.generated import unit_test_images as images
 from oodlit.datamodules.keys import key_digest
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ import numpy as np
 from jaxtyping import Int64
 from PIL import Image
 
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.datamodules.decode import Decode, decode_image, image_size, max_pixels_of
 from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.generated.unit_test_kinds import FORMATS, UNIT_TESTS, draw, encode
@@ -15,8 +17,6 @@ from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import IndexedSource, MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.roles import Role
 
 _RUN = 4
 

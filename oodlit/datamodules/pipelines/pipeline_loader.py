@@ -4,12 +4,12 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from oodlit.base.errors import DataError, OodlitError, PreprocessingError
 from oodlit.datamodules.batches import Batch, StreamBatches
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, OodlitError, PreprocessingError
 
 
 @dataclass(eq=False)

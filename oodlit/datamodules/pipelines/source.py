@@ -12,10 +12,10 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, META_FIELD
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 KEY_FIELD = "__key__"
 """Name of the key in webdataset's samples."""
@@ -48,7 +48,8 @@ class PipelineSource:
     def __init__(
         self, pipeline: Iterable[Any], count: int, *, to_sample: Callable[[Any], Sample] | None = None
     ) -> None:
-        if not isinstance(count, Integral) or count < 1:
+        given: object = count  # NumPy's integers are integers, too
+        if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
             raise InvalidArgumentError(f"PipelineSource: expected count to be an integer >= 1, got {count!r}")
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(

@@ -4,8 +4,8 @@ import importlib
 import pkgutil
 from functools import cache
 
+from oodlit.base.errors import UnknownNameError
 from oodlit.datamodules.sets.description import DatasetDescription
-from oodlit.errors import UnknownNameError
 
 
 @cache

@@ -9,12 +9,12 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
 
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import loads
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.listing import is_image
-from oodlit.errors import DataError
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 
 @dataclass(frozen=True)

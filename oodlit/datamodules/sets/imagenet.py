@@ -9,10 +9,10 @@ from pathlib import Path, PurePosixPath
 
 import scipy.io
 
+from oodlit.base.errors import DataError
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published
 from oodlit.datamodules.sets.imagenet_classes import labels_from_ground_truth, wnid_labels
 from oodlit.datamodules.shards.listing import read_text
-from oodlit.errors import DataError
 
 _N_VAL = 50_000
 _VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.base.errors import DataError, InvalidArgumentError
 
 
 @cache

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out
 from oodlit.datamodules.severity.split import Part, draw, read_split
 from oodlit.datamodules.shards.class_files import Classes, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
-from oodlit.errors import DataError, InvalidArgumentError
 
 ESTIMATION, TEST = 150, 50
 _TOO_FEW = " required"

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.datamodules.folders import folder_stream
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published_sets import holds_shards
@@ -11,8 +13,6 @@ from oodlit.datamodules.severity.split import TEST_SHARE, FolderSplit, Part, par
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.listing import read_text
-from oodlit.errors import DataError, InvalidArgumentError
 
 TEST_SHARE = 0.25
 """50 of 200 images, as published."""

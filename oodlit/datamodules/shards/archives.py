@@ -17,11 +17,11 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Protocol, cast, runtime_checkable
 
+from oodlit.base.errors import DataError
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
-from oodlit.errors import DataError
 
 
 @dataclass(frozen=True)

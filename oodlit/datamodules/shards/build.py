@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oodlit.base.atomic import lock, remove_leftovers, write_text
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import read_json
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import WORK_FOLDER, ShardInfo, ShardRecord, read_info, write_info
 from oodlit.datamodules.shards.writer import Entry, listing_digest, write_shard
 from oodlit.datamodules.stream import check_class_names, check_name
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]

@@ -6,10 +6,10 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from oodlit.base.errors import DataError
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.archives import tar_places
 from oodlit.datamodules.shards.listing import is_image
-from oodlit.errors import DataError
 
 
 class Place(NamedTuple):

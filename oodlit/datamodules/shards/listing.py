@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
+from oodlit.base.errors import DataError
+from oodlit.base.roles import KNOWN_CLASSES, Role
 from oodlit.datamodules.keys import printable, repeated
 from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
-from oodlit.errors import DataError
-from oodlit.roles import KNOWN_CLASSES, Role
 
 _ARCHIVE = re.compile(r"(?i)(.*)\.(zip|tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz))")
 _DIGITS = 9  # digits of the largest index in a shard

@@ -9,6 +9,7 @@ from typing import TypeAlias
 
 from braceexpand import braceexpand
 
+from oodlit.base.errors import DataError
 from oodlit.base.secrets import mask_address
 from oodlit.datamodules.keys import is_hidden, repeated
 from oodlit.datamodules.shards.manifest import (
@@ -21,7 +22,6 @@ from oodlit.datamodules.shards.manifest import (
     select_split,
 )
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
-from oodlit.errors import DataError
 
 Shards: TypeAlias = str | Path | Sequence[str | Path]
 """A folder of shards, a pattern, path or URL, or a list of paths or URLs."""

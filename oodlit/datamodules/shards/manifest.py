@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 
 from oodlit.base.atomic import lock, write_text
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import parse_json, read_json
+from oodlit.base.roles import Role
 from oodlit.datamodules.keys import repeated
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""

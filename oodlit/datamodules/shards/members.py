@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import loads
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import is_hidden, printable
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError
 
 IMAGE_FIELDS = (
     *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm"),

@@ -11,7 +11,9 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.retry import retried
+from oodlit.base.roles import Role
 from oodlit.base.secrets import mask_address, mask_text
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
@@ -19,8 +21,6 @@ from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.datamodules.stream import Sample, Stream, locate_range
-from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
 
 Damaged = Literal["raise", "mark"]
 
@@ -48,12 +48,7 @@ class ShardSource:
     """
 
     def __init__(
-        self,
-        shards: Shards,
-        *,
-        split: str | None = None,
-        cache: Cache | None = None,
-        damaged: Damaged = "raise",
+        self, shards: Shards, *, split: str | None = None, cache: Cache | None = None, damaged: Damaged = "raise"
     ) -> None:
         if damaged not in ("raise", "mark"):
             raise InvalidArgumentError(f"expected damaged to be 'raise' or 'mark', got {damaged!r}")

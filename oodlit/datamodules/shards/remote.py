@@ -18,10 +18,10 @@ from typing import Any, BinaryIO, TypeVar
 import fsspec
 
 from oodlit.base.atomic import fsync, lock, temporary_file
+from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.base.retry import retried
 from oodlit.base.secrets import mask_address, mask_text
 from oodlit.datamodules.shards.manifest import MAX_MANIFEST_BYTES
-from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """Supported URL schemes. "pipe:" and chaining with "::" are excluded, so that no name can start a program."""

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from oodlit.base.errors import DataError
+from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.build import Progress
@@ -18,8 +20,6 @@ from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_sample
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.remote import Cache, hexdigest
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError
-from oodlit.roles import NAMES_OF_LABELS
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
 from oodlit.base.atomic import fsync, temporary_file
+from oodlit.base.errors import DataError
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
-from oodlit.errors import DataError
 
 _ALIASES = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tif": "tiff"}  # one field name per format, as timm expects it
 

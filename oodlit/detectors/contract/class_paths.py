@@ -6,8 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.lazy import import_object
-from oodlit.errors import InvalidArgumentError
 
 T = TypeVar("T")
 

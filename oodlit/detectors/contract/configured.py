@@ -5,8 +5,8 @@ from typing import Any, ClassVar, TypeVar
 
 from torch import nn
 
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.detectors.contract.class_paths import construct, parameters_of, snake_case
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 C = TypeVar("C", bound="Configured")
 

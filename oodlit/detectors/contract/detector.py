@@ -20,14 +20,14 @@ from oodlit.base.checks import (
     sizes_of,
     where_float64_is,
 )
+from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.base.fingerprint import check_same
+from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs
 from oodlit.detectors.contract.configured import Configured
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.contract.shared_tensors import refuse_writes_in_fit, refuse_writes_in_score
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError
-from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs
 
 _log = logging.getLogger("oodlit.detectors")
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from oodlit.base.errors import UnknownNameError
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detectors
-from oodlit.errors import UnknownNameError
 
 
 def every_detector(

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fingerprint import check_same
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
 def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | None = None) -> None:

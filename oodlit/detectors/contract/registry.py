@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.detectors.contract.class_paths import import_class
 from oodlit.detectors.contract.detector import Detector
-from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 
 def detectors() -> dict[str, type[Detector]]:

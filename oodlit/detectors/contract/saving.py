@@ -18,11 +18,11 @@ from torch import Tensor
 
 from oodlit._version import __version__
 from oodlit.base.atomic import write_bytes
+from oodlit.base.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
 from oodlit.base.fingerprint import check_same
 from oodlit.base.json_files import loads
 from oodlit.detectors.contract.class_paths import from_config, public_path
 from oodlit.detectors.contract.detector import Detector
-from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
 
 FORMAT = 3
 """Version of the file format; increased when older files can no longer be read."""

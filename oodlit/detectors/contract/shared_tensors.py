@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs, version_of
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, version_of
 
 
 @contextmanager

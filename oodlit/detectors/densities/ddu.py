@@ -8,16 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int
+from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.gaussian import (
-    DOUBLE_ERROR,
-    RELATIVE_FLOOR,
-    TOLERANCE,
-    class_distances,
-    class_gaussians,
-)
+from oodlit.detectors.formulas.gaussian import DOUBLE_ERROR, RELATIVE_FLOOR, TOLERANCE, class_distances, class_gaussians
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 STATISTICS: dict[str, type[ClassCovariances | ClassVariances | ClassMoments]] = {
     "full": ClassCovariances,

@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int, check_seed
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.formulas.neighbors import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 
 def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:

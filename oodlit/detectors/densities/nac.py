@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
 
 BASE = 1000.0
 """Base of the logarithm that spaces the bin edges."""

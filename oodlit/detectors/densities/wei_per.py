@@ -8,11 +8,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed, is_traced
+from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import PerturbedHead, size_of
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
 """Added to every bin of the histograms of features and logits."""

@@ -2,10 +2,10 @@
 
 from typing import final
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

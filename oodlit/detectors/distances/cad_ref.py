@@ -6,10 +6,10 @@ from typing import Literal, final
 import torch
 
 from oodlit.base.checks import check_choice
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.distances.ca_ref import CARef
 from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
-from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of g in training that is used as is, relative to its excess over the median logit."""

@@ -2,9 +2,9 @@
 
 from typing import ClassVar, final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.concepts import ConceptDetector
-from oodlit.outputs import Outputs, Scores
 
 
 @final

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_usual, is_traced
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

@@ -5,11 +5,11 @@ from typing import ClassVar, final
 import torch
 
 from oodlit.base.checks import check_int
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.neighbors import check_neighbors, default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

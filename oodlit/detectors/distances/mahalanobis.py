@@ -2,10 +2,10 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.gaussian import GaussianDetector
 from oodlit.detectors.statistics import ClassMoments
-from oodlit.outputs import Outputs, Scores
 
 
 @final

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_int
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs, Scores, unit
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.neighbors import check_neighbors, largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, Scores, unit
 
 MOST_NEGATIVE = 0.25
 """Largest fraction of training images with an energy of zero or less, which depends on a constant in the bias."""

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import ClassVar, final
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.distances.cosine import Cosine
 from oodlit.detectors.formulas.concepts import ConceptDetector, Concepts
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.outputs import Outputs, Scores
 
 
 @final

@@ -2,10 +2,10 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus
 from oodlit.detectors.formulas.gaussian import GaussianDetector
 from oodlit.detectors.statistics import UnitMoments
-from oodlit.outputs import Outputs, Scores
 
 
 @final

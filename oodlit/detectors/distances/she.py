@@ -2,9 +2,9 @@
 
 from typing import final
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import CorrectMeans, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

@@ -3,9 +3,9 @@
 from typing import Literal, final
 
 from oodlit.base.checks import check_choice, memo_key
+from oodlit.base.outputs import Head, Logits, Outputs, unit
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
-from oodlit.outputs import Head, Logits, Outputs, unit
 
 Concepts = Literal["means", "head"]
 """Source of the directions: mean features of the training classes, or the rows of the head."""

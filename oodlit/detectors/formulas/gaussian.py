@@ -7,9 +7,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_usual, is_traced, memo_key
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never uses has zero variance;

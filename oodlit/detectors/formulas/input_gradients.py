@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.outputs import Model
+from oodlit.base.outputs import Model
 
 LEVELS = 2.0**20
 """Steps between 0 and the largest gradient of an image. Gradients that differ only by rounding are on the same step."""

@@ -7,8 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_usual, is_traced
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.detectors.statistics.feature_bank import exact_scaling
-from oodlit.errors import InvalidArgumentError
 
 BUDGET = 2**24
 """Maximum number of products in memory (64 MiB in float32), for any size of batch and bank."""

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.outputs import Head
+from oodlit.base.outputs import Head
 
 
 def sum_ratio(features: Float[Tensor, "batch features"], kept: int | Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:

@@ -5,9 +5,9 @@ from functools import partial
 import numpy as np
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import exact_number
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
 
 SAMPLE = 2**16
 """For many values: number of values to sort first, and number to process at a time."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import is_traced
-from oodlit.errors import RequirementError
+from oodlit.base.errors import RequirementError
 
 AT_A_TIME = 2**24
 """Weights and logits computed at a time (128 MiB in float64)."""

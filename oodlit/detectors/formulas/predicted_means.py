@@ -4,9 +4,9 @@ from typing import final
 
 import torch
 
+from oodlit.base.outputs import Features, Outputs
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import PredictedMeans, Statistics
-from oodlit.outputs import Features, Outputs
 
 LEAST_NORM = 1e-12
 """Smallest L1 norm of a feature vector, relative to the largest mean."""

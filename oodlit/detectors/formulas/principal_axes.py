@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import Moments
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs, Scores
 
 REACHED = 1e-12
 """Tolerance for reaching the fraction of the variance: rounding of a sum of eigenvalues."""

@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_int, memo_key
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 UNUSED = 1e-12
 """Largest mean square along a direction that counts as unused, relative to the variance of the features."""

@@ -9,14 +9,14 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from oodlit.base.checks import all_finite, check_usual, is_traced
+from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.fractions import exact_number
+from oodlit.base.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 
 LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a feature scale, which keeps logits finite in float64."""

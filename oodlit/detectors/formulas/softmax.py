@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import is_traced
-from oodlit.outputs import Logits, Outputs, Scores
+from oodlit.base.outputs import Logits, Outputs, Scores
 
 ROWS = 128
 """Images whose ratios are computed at a time on a CPU. Allocating memory for a whole batch each time costs many times

@@ -3,8 +3,8 @@
 from typing import final
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
-from oodlit.outputs import Outputs, Scores
 
 
 @final

@@ -2,9 +2,9 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import negative_entropy
-from oodlit.outputs import Outputs, Scores
 
 
 @final

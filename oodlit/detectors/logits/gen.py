@@ -3,10 +3,10 @@
 from typing import ClassVar, final
 
 from oodlit.base.checks import check_int, check_positive
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_complements, log_softmax
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs, Scores
 
 
 @final

@@ -5,11 +5,11 @@ from typing import final
 
 import torch
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.formulas.softmax import negative_entropy
 from oodlit.detectors.logits.max_logit import MaxLogit
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

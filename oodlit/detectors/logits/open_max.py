@@ -7,10 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_int
+from oodlit.base.errors import RequirementError
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
-from oodlit.errors import RequirementError
-from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is used as is, relative to its excess over the mean logit."""

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
-from oodlit.outputs import Head, Outputs, Scores
 
 LIMITS = (1e-2, 1e2)
 """Smallest and largest temperature; if all or no images are classified correctly, there is no finite optimum."""

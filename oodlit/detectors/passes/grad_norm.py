@@ -4,8 +4,8 @@ from typing import final
 
 import torch
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
-from oodlit.outputs import Outputs, Scores
 
 
 @final

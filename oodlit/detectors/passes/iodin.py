@@ -7,10 +7,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Model, Outputs
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.outputs import Model, Outputs
 
 
 @final

@@ -9,10 +9,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from oodlit.base.checks import check_choice, check_int, check_seed
+from oodlit.base.errors import RequirementError
+from oodlit.base.outputs import BackboneFacts, Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.statistics import hash_strings
-from oodlit.errors import RequirementError
-from oodlit.outputs import BackboneFacts, Outputs, Scores
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oodlit.base.checks import check_choice, check_positive
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Model, Outputs
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Model, Outputs
 
 COOD_STD = (0.229, 0.224, 0.225)
 

@@ -8,17 +8,12 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int, check_positive
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import input_gradient, towards_prediction
 from oodlit.detectors.formulas.shaping import largest_mask
-from oodlit.detectors.formulas.softmax import (
-    log_complements,
-    log_max_probability,
-    log_softmax,
-    negative_entropy,
-)
+from oodlit.detectors.formulas.softmax import log_complements, log_max_probability, log_softmax, negative_entropy
 from oodlit.detectors.logits.gen import GEN
-from oodlit.outputs import Outputs
 
 
 @final

@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_positive
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import exact_number
+from oodlit.base.outputs import Head, Model, Outputs
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.peakedness import mean_bias, scaled_energy, sum_ratio
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import LARGEST_EXPONENT, largest_mask
 from oodlit.detectors.statistics import ScalarSample, Statistics, shares_below
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Model, Outputs
 
 
 @dataclass(frozen=True)

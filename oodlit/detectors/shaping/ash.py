@@ -5,6 +5,7 @@ from typing import ClassVar, Literal, final
 import torch
 
 from oodlit.base.checks import check_choice
+from oodlit.base.outputs import Features
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import (
@@ -15,7 +16,6 @@ from oodlit.detectors.formulas.shaping import (
     non_negative_features,
     num_kept,
 )
-from oodlit.outputs import Features
 
 
 @final

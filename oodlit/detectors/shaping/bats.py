@@ -3,10 +3,10 @@
 from typing import ClassVar, final
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Features, Head
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Features, Head
 
 
 @final

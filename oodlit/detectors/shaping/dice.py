@@ -2,11 +2,11 @@
 
 from typing import ClassVar, final
 
+from oodlit.base.outputs import Features, Head
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Features, Head
 
 
 @final

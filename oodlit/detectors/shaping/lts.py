@@ -5,12 +5,12 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.peakedness import mean_bias, scaled_energy, sum_ratio
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import num_kept
 from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs
 
 
 @final

@@ -7,10 +7,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import feature_percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.outputs import Head, Outputs, Scores
 
 LOW, HIGH = 0.1, 99.9
 """Percentiles of all features that delimit the bins."""

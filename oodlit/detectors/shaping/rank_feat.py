@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import BackboneFacts, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.detectors.logits.energy import Energy
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Outputs, Scores
 
 
 def _has_map(detector: object, facts: BackboneFacts) -> str:

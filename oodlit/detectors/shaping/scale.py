@@ -4,10 +4,10 @@ from typing import ClassVar, final
 
 import torch
 
+from oodlit.base.outputs import Features
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping, check_non_negative, non_negative_features, num_kept
-from oodlit.outputs import Features
 
 
 @final

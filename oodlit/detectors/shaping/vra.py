@@ -4,12 +4,12 @@ from typing import ClassVar, final
 
 import torch
 
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Features, Head
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Features, Head
 
 
 @final

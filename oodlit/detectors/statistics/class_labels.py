@@ -3,8 +3,8 @@
 from torch import Tensor
 
 from oodlit.base.checks import name_images
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs
 
 MOST_CLASSES = 100_000
 """Statistics have a row per class up to the largest label: numbers such as WordNet offsets would exhaust memory."""

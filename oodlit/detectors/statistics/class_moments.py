@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
-from oodlit.base.distributed import Group, all_sum, gather_objects
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs, unit
+from oodlit.base.processes.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.detectors.statistics.statistic import Statistic
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs, unit
 
 ROWS = 512
 """Images whose products are computed at a time, so that their float64 copy fits in the cache."""

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
-from oodlit.base.distributed import Group, all_sum, gather_objects
+from oodlit.base.errors import RequirementError
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.detectors.statistics.statistic import Statistic
-from oodlit.errors import RequirementError
-from oodlit.outputs import Outputs
 
 
 class _ClassScatter(Statistic):

@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_usual
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.statistics.row_store import PAGE_BYTES
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
 
 Copies: TypeAlias = Literal["auto", "process", "machine"]
 """Where to keep copies of the bank: one per process, one per machine, or by size."""

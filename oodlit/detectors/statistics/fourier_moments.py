@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.statistics.class_moments import Moments, UnitMoments
-from oodlit.outputs import Outputs
 
 MOST = 4096
 """Largest default number of Fourier features, with a scatter of 134 MB."""

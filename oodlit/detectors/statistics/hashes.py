@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.outputs import Outputs
+from oodlit.base.outputs import Outputs
 
 
 def hash_rows(outputs: Outputs) -> Tensor:

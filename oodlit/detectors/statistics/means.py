@@ -4,10 +4,10 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import all_finite
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.detectors.statistics.sums import PredictedSums, Sums
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
 
 ROWS = 2048
 """Images to add at a time, so that they fit in the cache."""

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import all_finite
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
 
 FIELDS = ("logits", "max_logits", "median_logits", "logsumexp", "features")
 """Fields of `Outputs` that `TrainSample` can keep in addition to labels."""

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
-from oodlit.base.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs, version_of
+from oodlit.base.processes.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, Columns, RowStore
 from oodlit.detectors.statistics.smallest_rows import SmallestRows
 from oodlit.detectors.statistics.statistic import Statistic
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs, version_of
 
 ROWS = 512
 """Images to process at a time: few enough that results are still in the cache when stored."""

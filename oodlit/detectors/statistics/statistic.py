@@ -8,10 +8,10 @@ import torch
 from torchmetrics import Metric
 
 from oodlit.base.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
-from oodlit.base.distributed import Group
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Outputs, version_of
+from oodlit.base.processes.distributed import Group
 from oodlit.detectors.statistics.class_labels import train_labels
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs, version_of
 
 S = TypeVar("S", bound="Statistic")
 T = TypeVar("T")

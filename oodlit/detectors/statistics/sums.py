@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
-from oodlit.base.distributed import Group, all_sum, gather_objects
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.statistic import Statistic
-from oodlit.outputs import Outputs
 
 S = TypeVar("S", bound="Sums")
 ROWS = 128

@@ -4,10 +4,10 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs
 
 
 @final

@@ -6,6 +6,7 @@ from typing import ClassVar, final
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed
+from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import (
     FeatureMean,
@@ -16,7 +17,6 @@ from oodlit.detectors.statistics import (
     fourier_moments,
 )
 from oodlit.detectors.subspaces.cop import CoP
-from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
 @final

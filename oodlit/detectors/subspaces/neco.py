@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
 from oodlit.detectors.formulas.residual_space import below_width
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, Scores
 
 CONSTANT = 1e-24
 """Largest variance of a feature that may be rounding error, relative to the square of its mean."""

@@ -2,10 +2,10 @@
 
 from typing import final
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.residual_space import ResidualDetector
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs, Scores
 
 
 @final

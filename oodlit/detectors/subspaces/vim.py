@@ -5,10 +5,10 @@ from typing import final
 
 import torch
 
+from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.formulas.residual_space import ResidualDetector, ResidualSpace
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.detectors.subspaces.residual import Residual
-from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is used for alpha, relative to their excess over the mean logit."""

@@ -3,8 +3,8 @@
 import math
 from fractions import Fraction
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.ranking import ScoreLike, SortedScores, as_sorted, exact_share, smallest_count
 from oodlit.metrics.numerics.undefined import undefined
 

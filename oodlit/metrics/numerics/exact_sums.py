@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.errors import NonFiniteScoreError
+from oodlit.base.errors import NonFiniteScoreError
 
 BITS = 32
 """Bits of a place; int64 then fits the sum of 2**31 numbers."""

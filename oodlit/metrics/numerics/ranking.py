@@ -12,8 +12,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.base.fractions import ShareLike, exact_number
-from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 
 _EXACT_UP_TO = 2**53
 """Beyond this, float64 does not represent every integer."""

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.exact_sums import ExactSums
 from oodlit.metrics.numerics.ranking import (
@@ -28,13 +28,7 @@ from oodlit.metrics.numerics.ranking import (
     exact_share,
 )
 from oodlit.metrics.numerics.undefined import undefined
-from oodlit.metrics.severity.levels import (
-    LEVELS,
-    check_no_class_is_empty,
-    level_starts,
-    severity_order,
-    window_values,
-)
+from oodlit.metrics.severity.levels import LEVELS, check_no_class_is_empty, level_starts, severity_order, window_values
 from oodlit.metrics.streams import StreamMetric, check_batch
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 from jaxtyping import Float, Int
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import exact_share, smallest_count
 from oodlit.metrics.uncertainty.intervals import check_confidence

@@ -9,17 +9,9 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import (
-    ArrayConvertible,
-    Ranking,
-    ScoreLike,
-    as_flags,
-    as_scores,
-    exact_share,
-    rank,
-)
+from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, exact_share, rank
 
 
 def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95) -> tuple[float, float]:

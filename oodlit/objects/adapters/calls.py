@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones.capture import capture
 from oodlit.backbones.layout import FEATURE_MAP
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 from oodlit.objects.adapters.regions import inside_boxes
 
 Inside = Callable[[Tensor, Sequence[int]], dict[str, Tensor]]

@@ -6,7 +6,7 @@ from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
 from torchvision.models.detection.retinanet import RetinaNet
 from torchvision.models.detection.ssd import SSD
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.objects.adapters.dense import DenseReader
 from oodlit.objects.adapters.image_boxes import BoxReader
 from oodlit.objects.adapters.rcnn import RCNNReader

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives, linear_map
-from oodlit.errors import RequirementError
+from oodlit.base.errors import RequirementError
+from oodlit.base.outputs import Head
 from oodlit.objects.adapters.image_boxes import ImageBoxes
-from oodlit.outputs import Head
 
 
 class ClassLayer:

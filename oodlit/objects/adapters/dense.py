@@ -10,7 +10,7 @@ from torchvision.models.detection.retinanet import RetinaNet
 from torchvision.models.detection.ssd import SSD
 from torchvision.ops import clip_boxes_to_image
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.objects.adapters.calls import calls_of, maps_of
 from oodlit.objects.adapters.class_layer import ClassLayer, ImageReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes

@@ -6,7 +6,7 @@ from typing import final
 
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.objects.adapters.class_layer import ClassLayer, ClassLayerReader
 from oodlit.objects.adapters.image_boxes import ImageBoxes
 

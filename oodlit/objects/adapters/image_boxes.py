@@ -6,8 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torchvision.ops import roi_align
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 
 def inside_boxes(

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchvision.models.detection.transform import resize_boxes
 from torchvision.ops import batched_nms
 
-from oodlit.errors import RequirementError
+from oodlit.base.errors import RequirementError
 
 
 def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[Tensor, Tensor]:

@@ -13,14 +13,12 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import loads
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.box_bounds import check_relative
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
 from oodlit.results.names import some
-
-__all__ = ["Annotations", "read_annotations", "read_json"]
 
 _Entry = Mapping[str, Any]
 IGNORED = ("ignore", "difficult")

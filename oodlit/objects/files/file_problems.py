@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from oodlit.errors import DataError
+from oodlit.base.errors import DataError
 
 
 class Problems:

@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-__all__ = ["Identifiers", "id_text"]
-
 
 def id_text(value: object) -> str | None:
     """An id as text; None for values that are not ids.

@@ -5,8 +5,8 @@ from typing import Literal
 
 from PIL import ExifTags, Image
 
+from oodlit.base.errors import DataError
 from oodlit.datamodules.decode import decode_image, open_image
-from oodlit.errors import DataError
 
 Orientation = Literal["stored", "displayed"]
 

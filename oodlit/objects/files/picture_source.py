@@ -3,11 +3,11 @@
 import os
 from pathlib import Path
 
+from oodlit.base.errors import DataError
 from oodlit.base.sizes import read_file
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.sources import IndexedSource
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.files.orientation import Orientation, turned
 

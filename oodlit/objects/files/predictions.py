@@ -13,16 +13,14 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import DataError, UnknownNameError
+from oodlit.base.outputs import Outputs
 from oodlit.base.sizes import check_parquet
-from oodlit.errors import DataError, UnknownNameError
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
 from oodlit.objects.files.box_bounds import are_outside, check_relative
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
-from oodlit.outputs import Outputs
-
-__all__ = ["Classes", "Predictions", "read_predictions"]
 
 _ENOUGH = 20
 """Smallest number of boxes that shows whether logits are in the order of the classes."""

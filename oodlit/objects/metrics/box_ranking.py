@@ -9,15 +9,13 @@ import torch
 from jaxtyping import Float, Int
 
 from oodlit.base.fractions import ShareLike
+from oodlit.base.roles import Role
 from oodlit.metrics.auroc import auroc, auroc_of
 from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.metrics.fpr import fpr_at_tpr, fpr_of
 from oodlit.metrics.numerics.ranking import Ranking, exact_share, rank
 from oodlit.objects.metrics.boxes import Boxes
 from oodlit.objects.metrics.resampling import blocks, ratios
-from oodlit.roles import Role
-
-__all__ = ["RankedBoxes", "ranking_replicates"]
 
 
 @dataclass(frozen=True, eq=False)

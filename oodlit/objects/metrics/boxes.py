@@ -9,14 +9,12 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.objects.metrics.open_set import OpenSet, Ratio
 from oodlit.objects.metrics.resampling import interval
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
-from oodlit.roles import Role
-
-__all__ = ["Boxes", "of_open_set", "split_entry"]
 
 T = TypeVar("T")
 

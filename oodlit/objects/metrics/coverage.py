@@ -6,13 +6,11 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Int
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Value
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.objects.metrics.boxes import Boxes, split_entry
 from oodlit.objects.metrics.open_set import defined
-from oodlit.roles import Role
-
-__all__ = ["no_boxes"]
 
 
 def no_boxes(image: Int[np.ndarray, " boxes"], n_images: int) -> float:

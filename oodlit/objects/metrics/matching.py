@@ -6,9 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from oodlit.errors import InvalidArgumentError
-
-__all__ = ["BestOverlaps", "Objects", "best_overlaps", "iou_pairs"]
+from oodlit.base.errors import InvalidArgumentError
 
 _PAIRS = 1 << 20
 """Pairs of a box and an object per block; limits the memory."""

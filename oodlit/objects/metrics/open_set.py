@@ -19,12 +19,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
+from oodlit.base.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.objects.metrics.resampling import ratios
-
-__all__ = ["MatchedBoxes", "OpenSet", "Ratio"]
 
 NO_OBJECT = "no object is annotated"
 

@@ -4,8 +4,6 @@ from oodlit.metrics.entry import Value
 from oodlit.objects.metrics.boxes import Boxes, of_open_set, split_entry
 from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet, Ratio, defined
 
-__all__ = ["aose", "aose_boxes", "dismissed", "nose", "nose_boxes"]
-
 
 def aose(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> int:
     """Absolute open-set error: number of unknown objects that are hit by boxes called ID alone."""

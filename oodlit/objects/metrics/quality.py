@@ -9,14 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError, MissingExtraError
+from oodlit.base.errors import InvalidArgumentError, MissingExtraError
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry, Value
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.boxes import Boxes
-from oodlit.roles import Role
-
-__all__ = ["has_id_quality", "id_quality"]
 
 
 def has_id_quality() -> bool:

@@ -8,8 +8,6 @@ from oodlit.metrics.settings import percent
 from oodlit.objects import metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 
-__all__ = ["box_metrics", "meaning"]
-
 
 def box_metrics(settings: ObjectSettings) -> Mapping[str, MetricEntry]:
     """Every metric by its name in a table made with these settings, in the order of the table.

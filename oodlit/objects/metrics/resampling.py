@@ -12,8 +12,6 @@ from jaxtyping import Float, Int
 
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 
-__all__ = ["blocks", "interval", "ratios", "resample"]
-
 _NUMBERS = 1 << 22
 """Numbers kept in memory at a time, about 32 MB."""
 

@@ -14,8 +14,6 @@ from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet
 from oodlit.objects.metrics.resampling import resample
 from oodlit.objects.metrics.settings import ObjectSettings
 
-__all__ = ["ScoredBoxes"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScoredBoxes:

@@ -5,13 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.settings import percent
 from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.objects.metrics.thresholds import TAU_RULES
-
-__all__ = ["ObjectSettings"]
 
 RULES = ("exact", "published")
 POINTS = ("all", "11")

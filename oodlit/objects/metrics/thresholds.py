@@ -8,14 +8,12 @@ import math
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.objects.metrics.matching import Objects, iou_pairs, share_within
-
-__all__ = ["best_f1_confidence", "unknown_threshold"]
 
 TAU_RULES = ("quantile", "normal")
 

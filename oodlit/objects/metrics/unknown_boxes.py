@@ -5,14 +5,12 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.metrics.entry import Value
 from oodlit.objects.metrics.boxes import Boxes, of_open_set, split_entry
 from oodlit.objects.metrics.open_set import NO_OBJECT, MatchedBoxes, OpenSet, Ratio, defined
 from oodlit.objects.metrics.resampling import blocks, ratios
 from oodlit.objects.metrics.settings import POINTS
-
-__all__ = ["ap_u", "p_u", "r_u"]
 
 
 def p_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:

@@ -6,14 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.objects.metrics.boxes import Boxes, split_entry
 from oodlit.objects.metrics.open_set import defined
-
-__all__ = ["ClassifiedBoxes", "wilderness_impact"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,16 +12,6 @@ from typing import NamedTuple
 
 from oodlit.results.published.table import read_rows
 
-__all__ = [
-    "METHODS",
-    "BoxFigure",
-    "figures",
-    "images_without_boxes",
-    "mean_average_precision",
-    "split_named",
-    "splits",
-]
-
 METRICS = {"auroc": "auroc", "fpr95": "fpr95", "nose": "nose_boxes", "ap_u": "ap_u", "p_u": "p_u", "r_u": "r_u"}
 """Names of the printed columns in oodlit."""
 

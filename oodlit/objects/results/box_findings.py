@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Float
 
+from oodlit.base.roles import Role
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results.tables import Tables
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
-from oodlit.roles import Role
 
 MARGIN = 0.05
 """Fraction of a side of the image by which boxes of detectors that do not crop them may leave it."""

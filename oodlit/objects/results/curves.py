@@ -5,14 +5,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import as_sorted
 from oodlit.objects.metrics.open_set_error import nose_of
 from oodlit.objects.metrics.unknown_boxes import ap_u_of, p_u_of, r_u_of
 from oodlit.objects.results.results import ObjectResults
-
-__all__ = ["CURVES", "TauPoint", "tau_curve"]
 
 CURVES = ("r_u", "nose", "p_u", "ap_u")
 

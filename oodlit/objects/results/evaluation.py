@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 import torch
 
+from oodlit.base.roles import Role
 from oodlit.metrics.entry import Value
 from oodlit.objects.metrics.boxes import Boxes
 from oodlit.objects.metrics.registry import box_metrics
@@ -23,9 +24,6 @@ from oodlit.results.evaluation.table_rows import COLUMNS, TableRow
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.record_parts import UndefinedValue
-from oodlit.roles import Role
-
-__all__ = ["OBJECT_COLUMNS", "evaluate_tables"]
 
 OBJECT_COLUMNS = (*COLUMNS, "n_objects", "n_images", "t_star", "tau", "iou", "rules")
 """Columns of the table. `n_id` and `n_ood` count boxes with a confidence of at least t*; `rule` is that of tau."""

@@ -8,8 +8,6 @@ from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.results.record_parts import written
 from oodlit.results.run_record import RunRecord, as_numbers
 
-__all__ = ["BoxFit", "BoxRunRecord"]
-
 
 class BoxFit(msgspec.Struct, frozen=True):
     """The boxes that detectors were fitted on.

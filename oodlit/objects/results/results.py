@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 from msgspec import structs
 
-from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
@@ -20,9 +21,6 @@ from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored
 from oodlit.results.any_results import AnyResults
 from oodlit.results.files import storage
 from oodlit.results.names import MODEL
-from oodlit.roles import Role
-
-__all__ = ["ObjectResults"]
 
 
 @dataclass(frozen=True, eq=False)

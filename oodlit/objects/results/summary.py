@@ -12,8 +12,6 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
 
-__all__ = ["HeadlineCell", "headline", "headline_metrics", "ranked", "summary_tables"]
-
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that lead the headline; the others follow in the order of the table."""
 _LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})

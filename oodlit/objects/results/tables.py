@@ -9,7 +9,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError
+from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError
+from oodlit.base.roles import Role
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.matching import Objects, best_overlaps
@@ -17,9 +18,6 @@ from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.info import DatasetInfo, id_dataset
-from oodlit.roles import Role
-
-__all__ = ["ObjectSet", "Tables", "make_tables"]
 
 BOXES = ["key", "dataset", "image", "index", *CORNERS, "confidence", "prediction", "object", "overlap"]
 IMAGES = ["key", "dataset", "width", "height", "boxes", "objects"]

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.metrics import acceptance_threshold
 from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN, POOLED, better_of
@@ -16,7 +17,6 @@ from oodlit.results.names import MODEL
 from oodlit.results.published.protocol import weights
 from oodlit.results.published.table import PublishedTable
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts, in_group_of_best
 from oodlit.results.glossary import MEAN
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 _ID_AUROC = "id_auroc"
 

@@ -7,13 +7,13 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.checks import check_names
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, check_runs, run_columns
 from oodlit.results.glossary import MEAN, better_of
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 _DRAWS = 10_000
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
 from oodlit.base.checks import check_names
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.results.evaluation.pool_levels import LEVEL_NAMES
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import levels_of_runs

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.metrics.uncertainty.intervals import check_confidence
 from oodlit.results.glossary import better_of
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 _EXACT_UP_TO = 14
 """With this many classes, 2 ** 14 sign patterns are enumerated; beyond it they are drawn."""

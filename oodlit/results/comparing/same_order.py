@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import rankdata
 
+from oodlit.base.roles import Role
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 ALMOST = 0.9999
 """Spearman's rank correlation from which on two orders count as almost the same."""

@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import better_of, headline_metrics
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import check_same_pool
-from oodlit.roles import Role
 
 
 class RunColumn(NamedTuple):

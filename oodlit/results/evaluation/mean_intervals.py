@@ -8,12 +8,7 @@ import numpy as np
 
 from oodlit.metrics.uncertainty.bootstrap import percentile_interval, stratified_bootstrap
 from oodlit.metrics.uncertainty.intervals import normal_quantile
-from oodlit.metrics.uncertainty.small_classes import (
-    mean_auroc_interval,
-    mean_fpr_interval,
-    mean_share_interval,
-    mover,
-)
+from oodlit.metrics.uncertainty.small_classes import mean_auroc_interval, mean_fpr_interval, mean_share_interval, mover
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, TableRow, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric

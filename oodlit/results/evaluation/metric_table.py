@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.metrics.entry import Images, Value
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
@@ -21,7 +22,6 @@ from oodlit.results.evaluation.table_rows import Address, Evaluation, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric, table_metrics
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL
-from oodlit.roles import UNKNOWN_CLASSES, Role
 
 
 def evaluate(

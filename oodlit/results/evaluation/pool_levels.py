@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import SortedScores
 from oodlit.metrics.severity.level_intervals import level_intervals

@@ -8,9 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from oodlit.base.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
 from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo, id_dataset
-from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
+from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.results.files.class_sums import ESTIMATES
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, check_name
-from oodlit.roles import NAMES_OF_LABELS, Role
 
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""

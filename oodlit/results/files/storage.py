@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from oodlit.base.atomic import fsync, move, remove, temporary_folder
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import parse_json, to_json
 from oodlit.base.sizes import check_parquet
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.run_record import RunRecord
 
 R = TypeVar("R", bound=RunRecord)

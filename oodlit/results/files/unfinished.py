@@ -12,13 +12,13 @@ from typing import NamedTuple, TypeVar
 import pandas as pd
 
 from oodlit.base.atomic import is_locked, write_bytes, write_text
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import read_json, to_json
-from oodlit.errors import DataError
+from oodlit.base.roles import Role
 from oodlit.results.files.class_sums import estimates
 from oodlit.results.files.storage import LOCK, read_parquet
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_record import ImageRunRecord, RunRecord
-from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
 _STATES = {False: "was interrupted", True: "is still running"}

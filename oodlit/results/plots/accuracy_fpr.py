@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_models, chosen_set
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 
 @Plot

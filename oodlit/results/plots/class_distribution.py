@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oodlit.base.roles import Role
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.tables import per_class
-from oodlit.roles import Role
 
 
 @Plot

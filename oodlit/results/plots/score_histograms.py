@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.results.plots.charts import Histogram, Histograms
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.score_axis import ScoreAxis

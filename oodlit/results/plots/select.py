@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import Role
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests", Role.POOL: "a pool"}
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from oodlit.base.roles import Role
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plots.charts import Band, Curves, Line
 from oodlit.results.plots.labels import pretty
@@ -13,7 +14,6 @@ from oodlit.results.plots.select import chosen_detectors, chosen_set
 from oodlit.results.published.cood import LEVELS, kappa_of, of_imagenet21k, published_curves, quantile_curves
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import levels
-from oodlit.roles import Role
 
 BANDS = ((0.05, 0.95), (0.25, 0.75))
 """Quantiles of the published curves at the edges of the bands."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from oodlit.base.roles import Role
 from oodlit.results.plots.charts import Grid
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 
 @Plot

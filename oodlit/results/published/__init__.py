@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from oodlit.base import lazy
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 from oodlit.results.published.table import PublishedTable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results.published.table import read_rows
 
 LEVELS = 11

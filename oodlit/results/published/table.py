@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple, TypeAlias
 
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 from oodlit.results.published.protocol import Protocol
 
 Stated: TypeAlias = Mapping[str, object] | str

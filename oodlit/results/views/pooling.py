@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import KNOWN_CLASSES, Role
 from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
-from oodlit.roles import KNOWN_CLASSES, Role
 
 
 class SharedImagesWarning(UserWarning):

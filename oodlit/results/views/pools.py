@@ -6,14 +6,14 @@ import numpy as np
 import pandas as pd
 from msgspec import structs
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.metrics.numerics.ranking import as_sorted
 from oodlit.results.evaluation.pool_levels import LEVEL_NAMES, PoolLevels, pool_levels
 from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
 
 IDENTIFIES = {
     "id_images": "ID images",

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
+from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.results.glossary import headline_metrics
 from oodlit.results.names import MODEL
 from oodlit.results.run_results import RunResults
-from oodlit.roles import UNKNOWN_CLASSES, Role
 
 
 def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:

@@ -8,12 +8,13 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from oodlit.base.distributed import gather_objects
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.processes.distributed import gather_objects
+from oodlit.base.roles import Role
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations
@@ -26,7 +27,6 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import DatasetInfo, Finding
 from oodlit.results.names import metric_names
-from oodlit.roles import Role
 from oodlit.runs.boxes.rows import BoxRows
 from oodlit.runs.boxes.same_boxes import same_boxes
 from oodlit.runs.choice import Probe, probe_images, randomness

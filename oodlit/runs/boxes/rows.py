@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.base.distributed import Group, gather_objects
-from oodlit.errors import NonFiniteScoreError
+from oodlit.base.errors import NonFiniteScoreError
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.objects.detections import Detections
 from oodlit.runs.images.rows import ImageRows, gather
 

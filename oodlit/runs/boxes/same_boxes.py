@@ -3,7 +3,7 @@
 import torch
 from torchvision.ops import box_iou
 
-from oodlit.errors import RequirementError
+from oodlit.base.errors import RequirementError
 from oodlit.objects.detections import Detections
 from oodlit.runs.verification import Matched
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from oodlit.base.errors import DataError
 from oodlit.base.json_files import as_type, to_plain
 from oodlit.datamodules.keys import key_digest
-from oodlit.errors import DataError
 from oodlit.recorded.manifest import RecordedStream
 from oodlit.recorded.store import StoredRows
 from oodlit.runs.journal import Journal

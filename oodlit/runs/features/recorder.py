@@ -7,12 +7,12 @@ import torch
 
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
-from oodlit.base.distributed import Group, cpu_group, gather_objects
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.outputs import Head, Outputs
 from oodlit.base.plan import RunPlan, plan_of
+from oodlit.base.processes.distributed import Group, cpu_group, gather_objects
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
 from oodlit.recorded.rows import Rows
 from oodlit.runs.choice import Probe
 from oodlit.runs.complete import check_complete

@@ -20,14 +20,14 @@ from msgspec import structs
 
 from oodlit._version import __version__
 from oodlit.base.atomic import remove
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError
+from oodlit.base.outputs import Head
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity, other_fact
 from oodlit.datamodules.thinning import whole_size
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.outputs import Head
 from oodlit.recorded.cache_data import OTHERWISE, check_network, facts_of, has_cache, split_by_cache
 from oodlit.recorded.manifest import Manifest, Pass, RecordedStream
 from oodlit.recorded.rows import Rows

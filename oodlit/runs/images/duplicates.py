@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.processes.distributed import Group, gather_objects
+from oodlit.base.roles import Role
 from oodlit.datamodules.stream import Stream
 from oodlit.results import Finding
-from oodlit.roles import Role
 
 COMPARED = (Role.TRAIN, Role.ID, Role.OOD, Role.POOL)
 """Roles whose images must differ. Shifted images and unit tests may be made from others."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
-from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.processes.distributed import Group, gather_objects
 from oodlit.results import DatasetInfo, Finding
 from oodlit.results.files.class_sums import estimates
 from oodlit.runs.images.pool_rows import PoolRows

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.base.distributed import Group, gather_objects, gather_rows
+from oodlit.base.errors import DataError, NonFiniteScoreError
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, gather_objects, gather_rows
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.severity.split import Part
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, NonFiniteScoreError
-from oodlit.outputs import Outputs
 from oodlit.results.files.class_sums import ClassSums
 from oodlit.runs.images.rows import ImageRows
 

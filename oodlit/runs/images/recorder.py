@@ -11,18 +11,18 @@ from msgspec import structs
 from torch import Tensor
 
 from oodlit._lightning import pl
-from oodlit.base.distributed import gather_objects
+from oodlit.base.errors import DataError
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import gather_objects
+from oodlit.base.roles import Role
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.detectors.statistics.feature_bank import Copies
-from oodlit.errors import DataError
-from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
 from oodlit.results.run_record import ImageRunRecord
-from oodlit.roles import Role
 from oodlit.runs.datasets import dataset_infos
 from oodlit.runs.images.duplicates import Digests
 from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted

@@ -10,11 +10,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from oodlit.base.distributed import Group, gather_objects, gather_rows
+from oodlit.base.errors import DataError, NonFiniteScoreError
+from oodlit.base.outputs import Outputs
+from oodlit.base.processes.distributed import Group, gather_objects, gather_rows
+from oodlit.base.roles import KNOWN_CLASSES
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import DataError, NonFiniteScoreError
-from oodlit.outputs import Outputs
-from oodlit.roles import KNOWN_CLASSES
 
 NONE = -1
 
@@ -85,12 +85,7 @@ class ImageRows:
     def state(self) -> dict[str, Any]:
         """All that was taken in, as plain values and tensors."""
         integers, scores = self._joined()
-        return {
-            "keys": self.keys,
-            "integers": integers,
-            "scores": scores,
-            "masked_correct": self.masked_correct,
-        }
+        return {"keys": self.keys, "integers": integers, "scores": scores, "masked_correct": self.masked_correct}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take in what `state` gave, in place of what is here."""

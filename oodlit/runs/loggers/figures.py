@@ -7,7 +7,7 @@ from functools import partial
 
 from PIL import Image
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots import FIGURES

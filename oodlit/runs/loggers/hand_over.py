@@ -6,7 +6,7 @@ from functools import partial
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.errors import LoggingError
+from oodlit.base.errors import LoggingError
 from oodlit.runs.loggers.parts import log_figure, log_settings, log_summary, log_values, takes_figures
 from oodlit.runs.loggers.run_log import RunLog
 

@@ -4,10 +4,10 @@ import inspect
 from collections.abc import Iterator
 from typing import Any
 
+from oodlit.base.errors import UnknownNameError
+from oodlit.base.outputs import NEEDS
 from oodlit.detectors import Detector, Reference
 from oodlit.detectors.statistics import Statistic
-from oodlit.errors import UnknownNameError
-from oodlit.outputs import NEEDS
 from oodlit.testing.clauses import Factory, MalformedError, clause
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import torch
 
-from oodlit.errors import OodlitError
-from oodlit.outputs import Head
+from oodlit.base.errors import OodlitError
+from oodlit.base.outputs import Head
 from oodlit.testing.clauses import Factory, clause, fitted_on_training_data
 from oodlit.testing.comparison import fitted
 from oodlit.testing.contract.scores import auroc_of
@@ -70,8 +70,7 @@ _FAULTS: dict[str, Callable[[Problem], Problem]] = {
 
 
 @clause(
-    "logit-constant",
-    "A constant in the bias of all classes, which the softmax ignores, does not reverse the detector.",
+    "logit-constant", "A constant in the bias of all classes, which the softmax ignores, does not reverse the detector."
 )
 def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
     """Shift the mean of the largest logits to zero, far below, and far above."""

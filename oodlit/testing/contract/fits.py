@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import NotFittedError, OodlitError
+from oodlit.base.outputs import Outputs
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import make_statistics
-from oodlit.errors import NotFittedError, OodlitError
-from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause, examples, fitted_on_training_data
 from oodlit.testing.comparison import assert_same_scores, fit_on
 from oodlit.testing.contract.invariances import rename_classes

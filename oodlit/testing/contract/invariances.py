@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.outputs import Head, Outputs
+from oodlit.base.outputs import Head, Outputs
 from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.errors import OodlitError
-from oodlit.outputs import Outputs
+from oodlit.base.errors import OodlitError
+from oodlit.base.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause, examples
 from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, change_tensors, cut, select
@@ -186,10 +186,7 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
     return change_tensors(outputs, lambda field, tensor: tensor.to(dtype) if field in fields else tensor)
 
 
-@clause(
-    "inference-mode",
-    "Fit and score have the same results inside torch.inference_mode, which Lightning uses.",
-)
+@clause("inference-mode", "Fit and score have the same results inside torch.inference_mode, which Lightning uses.")
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
     """Compare fit and score inside and outside of inference mode."""
     data = problem()

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from oodlit.base.errors import OodlitError
+from oodlit.base.outputs import Outputs
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import OodlitError
-from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, change_tensors, select

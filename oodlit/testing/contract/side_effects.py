@@ -7,9 +7,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oodlit.base.outputs import Outputs, version_of
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.class_paths import parameters_of
-from oodlit.outputs import Outputs, version_of
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
@@ -80,10 +80,7 @@ def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
 def _random_states() -> dict[str, object]:
     # without Python's `random`, which run-time type checkers use
     kind, keys, position, *_ = np.random.get_state()  # the global generator is checked
-    return {
-        "torch": torch.get_rng_state().numpy().tobytes(),
-        "numpy": (kind, np.asarray(keys).tobytes(), position),
-    }
+    return {"torch": torch.get_rng_state().numpy().tobytes(), "numpy": (kind, np.asarray(keys).tobytes(), position)}
 
 
 def _has_settings(detector: Detector) -> str:

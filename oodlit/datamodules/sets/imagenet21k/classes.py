@@ -10,11 +10,11 @@ from functools import cache
 from importlib import resources
 from pathlib import Path, PurePosixPath
 
+from oodlit.base.errors import DataError
 from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
 from oodlit.datamodules.sets.imagenet_classes import first_lemmas, info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
-from oodlit.errors import DataError
 
 RELEASES = ("fall11", "winter21")
 """fall11 has 21,841 classes; winter21 is missing about 2,700 of them, mostly of people."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import resources
 
-from oodlit.errors import UnknownNameError
+from oodlit.base.errors import UnknownNameError
 
 
 @cache

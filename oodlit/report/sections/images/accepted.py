@@ -6,9 +6,9 @@ from urllib.parse import unquote
 
 import numpy as np
 
+from oodlit.base.roles import Role
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo
-from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:

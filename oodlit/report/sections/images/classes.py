@@ -4,13 +4,13 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from oodlit.base.roles import Role
 from oodlit.report.headline import Cell, fpr_text, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import interval_bars
 from oodlit.results import DatasetInfo
 from oodlit.results.plots import fpr_per_class
 from oodlit.results.plots.charts import Estimate
-from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:

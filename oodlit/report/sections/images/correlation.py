@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.roles import Role
 from oodlit.report.headline import Cell
 from oodlit.report.section import Section
 from oodlit.results import Results
 from oodlit.results.comparing.correlation import level_correlation
-from oodlit.roles import Role
 
 MIN_MODELS = 3
 """Minimum number of models for a meaningful correlation."""

@@ -5,12 +5,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from oodlit.base.roles import Role
 from oodlit.report.detector_choice import answers, coinciding
 from oodlit.report.headline import Cell, Column, scored_images, two_digits
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo
 from oodlit.results.names import MODEL
-from oodlit.roles import Role
 
 COST = "\n"
 """Replaces the name of a data set in columns of cost; names of data sets have no line break."""

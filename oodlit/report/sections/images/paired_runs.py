@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.report.headline import Cell
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Several

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from oodlit.base.roles import Role
 from oodlit.report.headline import Cell, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import level_curves
@@ -15,7 +16,6 @@ from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
 from oodlit.results.published.cood import LEVELS, rank_curve
 from oodlit.results.views.pools import hardest_classes
-from oodlit.roles import Role
 
 MAX_LINES = 6
 """Maximum number of colored lines, with the colors `--s0` to `--s5` of the page; others are gray."""

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from oodlit.base.roles import Role
 from oodlit.metrics import acceptance_threshold
 from oodlit.report.headline import Cell, percent_text, share_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import roc_curves
 from oodlit.results import DatasetInfo
 from oodlit.results.plots import roc
-from oodlit.roles import Role
 
 COLOURED = 5
 """Initial number of colored curves; the reader can select up to six."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
+from oodlit.base.roles import Role
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
 from oodlit.results.plots.charts import Histogram
 from oodlit.results.plots.score_histograms import histogram
-from oodlit.roles import Role
 
 _MAX_OUTLINES = 5
 """Maximum number of OOD sets in a histogram, with the colors `--s1` to `--s5` of the page."""

@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from oodlit.base.roles import Role
 from oodlit.report.headline import Cell, fpr_text, share_text
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo
 from oodlit.results.plots import unit_tests
 from oodlit.results.plots.charts import Estimate
-from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:

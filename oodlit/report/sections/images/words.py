@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterator
 
+from oodlit.base.roles import Role
 from oodlit.report.section import Section, Shown
 from oodlit.results import Results
 from oodlit.results.glossary import meaning
-from oodlit.roles import Role
 
 
 def sections(shown: Shown) -> Iterator[Section]:

@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from oodlit.base.peers import named_cause
+from oodlit.base.processes.peers import named_cause
 
 T = TypeVar("T")
 Group: TypeAlias = "dist.ProcessGroup | None"
-_log = logging.getLogger("oodlit.base.distributed")
+_log = logging.getLogger("oodlit.base.processes.distributed")
 
 
 @named_cause()

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.base.errors import InvalidArgumentError
 
 __all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "at_least_float32"]
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from oodlit.errors import add_note
+from oodlit.base.errors import add_note
 
 TERMINATED = 128 + signal.SIGTERM
 """Exit code that shells report for a process ended by this signal."""

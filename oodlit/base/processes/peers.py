@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from oodlit.errors import ProcessFailedError, add_note
+from oodlit.base.errors import ProcessFailedError, add_note
 
 PATIENCE_S = 20.0
 """How long a process may continue after hearing that another one failed, before it is ended."""
@@ -33,7 +33,7 @@ STARTING_S = 60
 MAX_TEXT = 2000
 """Longest cause to send, in characters."""
 
-_log = logging.getLogger("oodlit.base.peers")
+_log = logging.getLogger("oodlit.base.processes.peers")
 
 
 class Peers:
