@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from oodlit.backbones.hub import check_hub
+from oodlit.base.current_folder import import_module
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.lazy import import_object
 
@@ -165,12 +165,17 @@ def _is_of_timm(name: str) -> bool:
 
     if name.startswith((*_HUB, "local-dir:")) or timm.is_model(name):
         return True
+    module = name.rpartition(".")[0]
     try:
-        found = find_spec(name.rpartition(".")[0])
-    except (ImportError, ValueError):  # ValueError: no name before the dot
-        found = None
-    if found is None:
-        raise UnknownNameError.of("backbone", name, timm.list_models())
+        import_module(module)
+    except ValueError:  # no name before the dot
+        raise UnknownNameError.of("backbone", name, timm.list_models()) from None
+    except ModuleNotFoundError as error:
+        if f"{module}.".startswith(f"{error.name}."):  # not a module that it imports
+            raise UnknownNameError.of("backbone", name, timm.list_models()) from None
+        raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
+    except (ImportError, SyntaxError) as error:
+        raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
     return False
 
 

@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 
+from oodlit.base.current_folder import folder_of
+
 KNOWN = {__name__.partition(".")[0], "numpy", "PIL", "timm", "torch", "torchvision", *sys.builtin_module_names}
 """Packages that versions identify."""
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
@@ -63,14 +65,16 @@ def _is_known(module: str) -> bool:
     return root in KNOWN or (root in sys.stdlib_module_names and root != "__main__")
 
 
-def _file_of(module: str) -> Path | None:
-    """The file of a module, without importing it; None if it has none."""
+def _file_of(module: str, importer: str = "") -> Path | None:
+    """The file of a module, without importing it, as the importing module finds it; None if it has none."""
     if module in sys.modules:
         found = getattr(sys.modules[module], "__file__", None)
         return Path(found) if found and Path(found).is_file() else None
     places, spec = None, None
     for part in module.split("."):
         spec = importlib.machinery.PathFinder.find_spec(part, places)
+        if spec is None and places is None:
+            spec = importlib.machinery.PathFinder.find_spec(part, folder_of(importer))
         if spec is None:
             return None
         places = list(spec.submodule_search_locations or ())
@@ -84,7 +88,7 @@ def _collect(module: str, file: Path, roots: set[str], files: dict[str, Path]) -
         return
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     for name in _imported(file, package):
-        if name in files or _is_known(name) or (found := _file_of(name)) is None:
+        if name in files or _is_known(name) or (found := _file_of(name, module)) is None:
             continue
         if name.partition(".")[0] in roots or not _is_installed(found):
             _collect(name, found, roots, files)

@@ -80,6 +80,12 @@ def import_module(name: str) -> ModuleType:
         raise
 
 
+def folder_of(name: str) -> list[str]:
+    """The folder that a module was imported from because a dotted path named it; empty for other modules."""
+    folder = _FINDER.folders.get(name.partition(".")[0])
+    return [folder] if folder else []
+
+
 @contextmanager
 def shared_with_processes() -> Iterator[list[str]]:
     """Let new processes find the imported modules of the current folder, which they may receive objects of.

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from oodlit import OODModule
+from oodlit.base.code_identity import code_digest
 from oodlit.base.current_folder import import_module, search_current_folder, shared_with_processes
 from oodlit.base.lazy import import_object
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 ROOT = Path(__file__).parents[2]
 NAMED = """
@@ -83,6 +85,30 @@ def test_what_is_missing_is_an_error() -> None:
     for path in ("nowhere_here.Net", "package_here.nothing.Net", "beside_here.Net"):
         with pytest.raises(InvalidArgumentError, match=f"{path!r} cannot be imported"):
             import_object(path, repr(path))
+
+
+def test_late_imports_are_part_of_the_code() -> None:
+    search_current_folder()
+    named = import_module("named_here")
+    sys.modules.pop("late_here", None)
+    before = code_digest([named.later])
+    Path("late_here.py").write_text("WIDTH = 6\n")
+    assert code_digest([named.later]) != before
+
+
+def test_networks_are_found_by_dotted_path() -> None:
+    Path("package_here", "net.py").write_text(
+        "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n"
+    )
+    Path("broken_here.py").write_text("import missing_package\n")
+    Path("damaged_here.py").write_text("def (:\n")
+    search_current_folder()
+    assert OODModule("package_here.net.Net").name == "package_here.net.Net"
+    for name, match in (("broken", "No module named 'missing_package'"), ("damaged", "invalid syntax")):
+        with pytest.raises(InvalidArgumentError, match=f"'{name}_here.Net' cannot be imported: {match}"):
+            OODModule(f"{name}_here.Net")
+    with pytest.raises(UnknownNameError, match="unknown backbone"):
+        OODModule("nowhere_here.Net")
 
 
 DECOYS = ("bottleneck", "numexpr", "IPython", "opt_einsum", "sklearn", "tensorboard", "xarray", "yaml", "rich", "torch")
