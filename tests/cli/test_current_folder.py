@@ -43,6 +43,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("oodlit.base.current_folder._FINDER.folders", {})
     monkeypatch.setattr(sys, "path", [*(entry for entry in sys.path if entry), str(tmp_path / "there")])
     yield
     for name in MODULES:
