@@ -25,8 +25,10 @@ FEW_IMAGES = 10
 """With fewer images, a class can be missed, or a whole set be misclassified, by accident."""
 CONFIDENCE = 0.99
 """Coverage of the interval that a published accuracy is compared with."""
-COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "reversed", "unfinished")
+COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "reversed", "ties", "unfinished")
 """Kinds that are computed from scores and table; others come from the caller."""
+TIED = 0.05
+"""A larger share of the classes of a pool with equal severities is a finding."""
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
@@ -38,7 +40,7 @@ def find(results: RunResults) -> list[Finding]:
     """All findings: those of the caller, and those computed from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
-    found = [*of_scores, *_published(results), *_contaminated(results)]
+    found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
     return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
 
 
@@ -175,4 +177,20 @@ def _contaminated(results: RunResults) -> Iterator[Finding]:
                 "contaminated",
                 f"{info.name} consists of ImageNet-21k images. The authors of NINCO found ID objects in"
                 f" {CONTAMINATED} of a sample of this pool, so some errors at the hard levels are label errors",
+            )
+
+
+def _tied(results: RunResults) -> Iterator[Finding]:
+    """Pools whose severities are equal for many classes, as where confidences saturate at 1."""
+    if results.estimates is None:
+        return
+    for dataset, of_pool in results.estimates.groupby("dataset", sort=False):
+        tied = of_pool.duplicated(["detector", "severity"], keep=False) & of_pool["severity"].notna()
+        shares = tied.groupby(of_pool["detector"], sort=False).mean()
+        if len(many := shares[shares > TIED]):
+            detectors = ", ".join(f"{name} ({share:.0%})" for name, share in many.items())
+            yield Finding(
+                "ties",
+                f"pool {dataset}: many classes have the same severity with {detectors}, usually because confidences"
+                " saturate. Their order is arbitrary, and so are the levels that they are in",
             )

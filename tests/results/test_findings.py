@@ -208,3 +208,16 @@ def test_a_set_of_200_classes_is_compared_as_published_among_them():
     (finding,) = Results.from_scores(both, datasets, ["msp"], bootstrap=0, run=run).findings
     assert finding.is_good
     assert "40.40 % here" in finding.text
+
+
+@pytest.mark.parametrize(("tied", "text"), [(0, ""), (2, "msp (8%)"), (24, "msp (100%)")])
+def test_equal_severities_of_many_classes_are_a_finding(tied, text):
+    """Two of 24 classes are more than 5 %; the other detector has no ties."""
+    sound = pool_results()
+    estimates = sound.estimates.copy()
+    of_msp = estimates.index[estimates["detector"] == "msp"]
+    estimates.loc[of_msp[:tied], "severity"] = 1.0
+    made = Results.from_scores(sound.scores, sound.datasets, sound.detectors, estimates=estimates, bootstrap=0)
+    found = [finding.text for finding in made.findings if finding.kind == "ties"]
+    assert len(found) == bool(tied)
+    assert all(f"the same severity with {text}, " in one for one in found)

@@ -92,7 +92,8 @@ def list_imagenet21k(
             f"split cannot be combined with estimation={estimation} and test={test}; pass either of them"
         )
     available = class_files(source, is_wnid)
-    reasons = left_out(exclude)
+    known = {*fall11_wnids(), *available}  # one ID class is missing from fall11
+    reasons = {wnid: reason for wnid, reason in left_out(exclude).items() if wnid in known}
     missing: list[str] = []
     chosen: dict[str, Any] = {"estimation": estimation, "test": test}
     if split is not None:
