@@ -172,8 +172,8 @@ class TestDamage:
         [
             ({"0.png": PNG, "0.cls": b"cat"}, r"field \.cls.*got b'cat'"),
             ({"0.png": PNG, "0.cls": b"1_0"}, r"field \.cls.*got b'1_0'"),
-            ({"0.png": PNG, "0.json": b"{"}, r"field \.json is not JSON"),
-            ({"0.png": PNG, "0.json": b"[" * 100_000}, r"field \.json is not JSON"),
+            ({"0.png": PNG, "0.json": b"{"}, r"field \.json is not valid JSON"),
+            ({"0.png": PNG, "0.json": b"[" * 100_000}, r"field \.json is not valid JSON"),
             ({"0.png": PNG, "0.json": b'{"group": "x"}'}, "group in .json.*got 'x'"),
             ({"0.png": PNG, "0.json": b'{"group": 99999999999999999999}'}, "group in .json.*got 99999999999999999999"),
             ({"0.png": PNG, "0.json": b'{"label": 99999999999999999999}'}, "label in .json.*got 99999999999999999999"),

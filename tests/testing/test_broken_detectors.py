@@ -115,7 +115,9 @@ def pytest_generate_tests(metafunc):
 
 def test_broken_detector_fails_its_check_and_no_other(check, broken):
     found = failures(broken)
-    assert set(found) == {check}, "\n".join(row.message for row in found.values())
+    overflow = {"check_finite_on_extremes"} if broken is HalfScore else set()  # large logits are infinite in float16
+    assert check in found, broken
+    assert set(found) - overflow == {check}, "\n".join(row.message for row in found.values())
     message = found[check].message
     clause = clause_of(checks()[check])
     assert repr(clause.id) in message
