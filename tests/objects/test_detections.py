@@ -108,5 +108,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         Detections.cat([one, one])
     with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
         Detections.cat([one, replace(two, outputs=None)])
-    with pytest.raises(InvalidArgumentError, match="expected logits of one shape"):
+    with pytest.raises(InvalidArgumentError, match="expected logits in all parts or in none, with the same shape"):
         Detections.cat([one, made([1], dataset="near", width=5)])

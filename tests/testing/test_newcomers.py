@@ -155,7 +155,7 @@ def test_malformed_declarations_fail_their_clause_and_nothing_else_is_run(kind, 
 def test_malformed_declarations_are_one_failing_test(kind, message):
     (only,) = parametrize_with_checks([kind]).mark.args[1]
     factory, check = only.values
-    assert (only.id, only.marks) == ("declares-check_declarations", ())
+    assert (only.id, list(only.marks)) == ("declares-check_declarations", [])
     with pytest.raises(ConformanceError, match="unknown need 'logit'"):
         check(factory)
 
