@@ -268,7 +268,7 @@ class TimeRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     backbone_ms: float | None = None
 
 
-class Unfinished(msgspec.Struct, frozen=True):
+class Unfinished(msgspec.Struct, frozen=True, omit_defaults=True):
     """What an interrupted run has not finished.
 
     Args:
