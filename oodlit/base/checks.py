@@ -212,7 +212,7 @@ def check_choice(owner: str, name: str, value: object, choices: Collection[objec
         >>> check_choice("ASH", "variant", "x", ("s", "p", "b"))
         Traceback (most recent call last):
             ...
-        oodlit.errors.InvalidArgumentError: ASH: expected variant to be 's', 'p' or 'b', got 'x'
+        oodlit.base.errors.InvalidArgumentError: ASH: expected variant to be 's', 'p' or 'b', got 'x'
     """
     if value not in choices:
         *others, last = map(repr, choices)

@@ -23,7 +23,7 @@ def file_inside(folder: Path, name: str) -> Path:
         'cache/train-0000.safetensors'
         >>> file_inside(Path("cache"), "../secret")
         Traceback (most recent call last):
-        oodlit.errors.DataError: cache: expected a plain file name, got '../secret'
+        oodlit.base.errors.DataError: cache: expected a plain file name, got '../secret'
     """
     if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
         raise DataError(f"{folder}: expected a plain file name, got {name[:100]!r}")

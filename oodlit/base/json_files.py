@@ -95,7 +95,7 @@ def as_type(value: object, kind: type[T], *, where: str, hint: str = "") -> T:
         >>> Info = msgspec.defstruct("Info", [("images", int)])
         >>> as_type({"images": "3"}, Info, where="info.json")
         Traceback (most recent call last):
-        oodlit.errors.DataError: info.json: Expected `int`, got `str` - at `$.images`
+        oodlit.base.errors.DataError: info.json: Expected `int`, got `str` - at `$.images`
     """
     try:
         return msgspec.convert(value, kind)

@@ -28,7 +28,7 @@ def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
         >>> check_expansion("a.npz", packed=10**6, unpacked=2 * 10**8)
         >>> check_expansion("a.npz", packed=10**6, unpacked=4 * 10**9)  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        oodlit.errors.DataError: a.npz: expected at most 268,435,456 bytes of content in a file of 1,000,000 bytes, ...
+        oodlit.base.errors.DataError: a.npz: expected at most 268,435,456 bytes of content in a file ...
     """
     limit = max(ALWAYS_ALLOWED, MAX_RATIO * packed)
     if unpacked > limit:

@@ -1,5 +1,6 @@
 """`oodlit list`: detectors, data sets, metrics and published tables."""
 
+import json
 from collections.abc import Iterator
 from importlib import resources
 from typing import Literal
@@ -56,9 +57,8 @@ def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 def _detectors() -> Iterator[dict[str, str]]:
     """Rows from the packaged file; rebuilt if the set of detectors has changed."""
     import oodlit.detectors
-    from oodlit.base.json_files import loads
 
-    written = loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))
+    written = json.loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))
     if written["names"] == oodlit.detectors.__all__:
         return iter(written["rows"])
     from oodlit.cli.detector_rows import detector_rows

@@ -84,7 +84,7 @@ def decoder_of(decode: Decode) -> str:
         [*map(_described, positions), *(f"{name}={_described(v)}" for name, v in sorted(options.items()))]
     )
     name = getattr(function, "__qualname__", type(function).__qualname__)
-    is_plain = isinstance(function, FunctionType) and not function.__closure__
+    is_plain = function is decode_image or (isinstance(function, FunctionType) and not function.__closure__)
     return " ".join(filter(None, [f"{name}({given})", "" if is_plain else _state(function), code_digest([function])]))
 
 

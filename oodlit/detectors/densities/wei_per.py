@@ -136,7 +136,7 @@ class WeiPer(Detector):
         return self.softmax_weight * softmax - far - self.logits_weight * far_of_logits
 
     def _smoothed(self, histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
-        if "smooths_up" in dict(self.named_buffers()):
+        if hasattr(self, "smooths_up"):
             return smoothed(histograms, width)
         return smoothed(histograms.flip(1), width).flip(1)  # a fit of an earlier version keeps its scores
 

@@ -17,7 +17,7 @@ class Problems:
         >>> problems.add("annotations of unknown images", "annotation 8: image_id 12")
         >>> problems.check()
         Traceback (most recent call last):
-        oodlit.errors.DataError: near.json: 2 annotations of unknown images (first: annotation 7: image_id 12)
+        oodlit.base.errors.DataError: near.json: 2 annotations of unknown images (first: annotation 7: image_id 12)
     """
 
     def __init__(self, path: Path) -> None:
