@@ -90,6 +90,8 @@ def build(
     how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
     how |= {} if max_pixels is None else {"max_pixels": max_pixels}
     description = descriptions().get(name)
+    if flat and class_names is not None:
+        raise UsageError("--class_names orders class folders, which --flat ignores; pass only one of them")
     if description is None:
         is_own = {"file_list": file_list, "class_names": class_names, "flat": flat}
         _build_own(name, source, out, role, incomplete=incomplete, reading=is_own, **how)

@@ -268,3 +268,11 @@ def test_other_numbers_of_the_same_classes_are_no_contradiction() -> None:
     for column in ("label", "prediction"):
         scores.loc[known, column] = (scores.loc[known, column] + 1) % 3
     assert not any(reason for *_, reason in run_columns({"A": run(0), "B": of(scores)}))
+
+
+def test_the_same_classes_in_another_order_are_the_same(runs: dict[str, Results]) -> None:
+    names = runs["small"].dataset("near").class_names
+    chosen = {"one": runs["small"].recompute(classes={"near": names[:2]})}
+    chosen["other"] = runs["large"].recompute(classes={"near": names[1::-1]})
+    assert not values_of_runs(chosen, "near", "mean_fpr95").isna().all(axis=None)
+    assert all(not reason for _, _, reason in run_columns(chosen))

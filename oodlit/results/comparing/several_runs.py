@@ -163,7 +163,7 @@ def mean_ranks_of(values: pd.DataFrame, *, ascending: bool) -> tuple[pd.Series, 
 def _set(results: RunResults, info: DatasetInfo) -> _Set:
     rows = results.images(info.name)
     grouped = info.role in (Role.OOD, Role.UNIT_TEST, Role.SHIFT)
-    classes = tuple(results.settings.classes.get(info.name, info.class_names)) if grouped else ()
+    classes = tuple(sorted(results.settings.classes.get(info.name, info.class_names))) if grouped else ()
     digest = hashlib.blake2b("\n".join(rows["key"]).encode("utf-8", "surrogatepass"))
     if grouped:
         digest.update(rows["group"].to_numpy(dtype="int64").tobytes())
