@@ -156,7 +156,8 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing, first {missing[0]!r}; is"
-            " this the release of the split? Pass complete=False (--incomplete) to build the pool without them"
+            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing, first {missing[0]!r};"
+            " check that this is the release that the split was made from, or pass complete=False (--incomplete) to"
+            " build the pool without them"
         )
     return {name: (parts[name], found[name]) for name in sorted(parts.keys() & found.keys())}

@@ -88,8 +88,8 @@ class NNGuide(Detector):
         spread = float(energies.std(correction=0)) or 1.0
         offset = float(energies.amin()) - spread
         self.note(
-            "energies of training images are not positive, and products of them would reverse the order; they count"
-            f" from {offset:.4g}, one standard deviation below the smallest, instead of zero"
+            "some training images have energies that are not positive, and multiplying by them would reverse the order"
+            f" of scores; {offset:.4g} (one standard deviation below the smallest energy) is subtracted from all"
         )
         return offset
 

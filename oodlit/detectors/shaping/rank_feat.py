@@ -52,7 +52,7 @@ class RankFeat(TrainFreeDetector):
         super().__init__()
         if then is not None and not scores_alone(then, {"logits"}):
             raise InvalidArgumentError(
-                f"RankFeat: expected then to be a train-free detector of logits, got {then!r}{detector_hint(then)}"
+                f"RankFeat: expected then=... to be a train-free detector of logits, got {then!r}{detector_hint(then)}"
             )
         self.then = then
         self.log_probability = then is not None and then.log_probability

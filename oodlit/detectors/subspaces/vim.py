@@ -99,10 +99,9 @@ class ViM(ResidualDetector):
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(
-                f"the mean of the largest logits is {mean_logit:.4g}, of which {mean_logit - excess:.4g} is the mean"
-                " of all logits: alpha, as published, grows with this constant, which does not affect the softmax,"
-                " and the residual outweighs the energy; subtract it from the bias of the head for an alpha without"
-                " it"
+                f"the logits have a mean of {mean_logit - excess:.4g} (mean of the largest logits: {mean_logit:.4g})."
+                " This offset does not affect the softmax, but it inflates alpha as published, so that the residual"
+                " outweighs the energy; to remove it, subtract it from the bias of the head"
             )
         if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
             scale = space.spread if space.spread > 0 else 1.0

@@ -43,7 +43,7 @@ def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95)
     try:
         successes, total = index(successes), index(total)
     except TypeError:
-        raise InvalidArgumentError(f"wilson_interval: expected two counts, got {successes!r} of {total!r}") from None
+        raise InvalidArgumentError(f"wilson_interval: expected two integers, got {successes!r} and {total!r}") from None
     if not 0 <= successes <= total:
         raise InvalidArgumentError(f"wilson_interval: expected 0 <= successes <= total, got {successes} of {total}")
     if total == 0:

@@ -39,6 +39,6 @@ def reader_of(network: nn.Module | BoxReader) -> BoxReader:
             f"{name}: requires an image processor; wrap both: HuggingFaceReader(network, processor)"
         )
     raise InvalidArgumentError(
-        f"{name}: no torchvision detector; wrap it: HuggingFaceReader(network, processor) for a detector with queries,"
-        " FunctionReader(function, network=..., class_layer=...) for any other"
+        f"{name} is not a torchvision detector; wrap it in HuggingFaceReader(network, processor) if it has queries (as"
+        " DETR), otherwise in FunctionReader(function, network=..., class_layer=...)"
     )

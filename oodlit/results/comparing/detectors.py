@@ -92,8 +92,8 @@ def _rows_of_classes(results: RunResults, metric: str, dataset: str | None) -> p
     """The values of all OOD classes."""
     if any(info.name == dataset and info.role is Role.POOL for info in results.datasets):
         raise InvalidArgumentError(
-            f"compare: {dataset!r} is a pool, whose levels have other classes for each detector, so they cannot be"
-            " paired; see results.levels and results.severities"
+            f"compare: {dataset!r} is a pool. Its levels contain different classes for each detector, so detectors"
+            " cannot be compared image by image; see results.levels and results.severities"
         )
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
     rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
