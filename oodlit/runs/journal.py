@@ -22,6 +22,7 @@ from oodlit.base.code_identity import code_digest
 from oodlit.base.errors import DataError
 from oodlit.base.json_files import read_json, to_plain
 from oodlit.base.processes.distributed import Group, gather_objects
+from oodlit.base.secrets import mask
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream_identity import decoder_of, identity, other_fact
 from oodlit.detectors.contract.saving import detector_to_config
@@ -111,7 +112,7 @@ class Progress:
     ) -> None:
         self.journal, self.process, self.every_s = Journal(folder, ".pt"), process, every_s
         self.folder = self.journal.folder
-        self.key, self.cut = to_plain(key), to_plain(cut)
+        self.key, self.cut = mask(to_plain(key)), to_plain(cut)
         self._last, self._pause = time.monotonic(), every_s
 
     @property

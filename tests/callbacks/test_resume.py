@@ -16,6 +16,7 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.thinning import thinned
 from oodlit.detectors import KNN, MSP, Mahalanobis, ReAct, RelativeMahalanobis
 from oodlit.errors import DataError, RunIsCompleteError
+from oodlit.runs.journal import Progress
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
@@ -246,3 +247,14 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
     assert "resuming after" in done.stderr
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
+
+
+def test_the_progress_of_a_run_keeps_no_secrets(tmp_path):
+    """Settings of detectors are part of what a run is; a secret among them is masked on disk."""
+    key = {"detectors": {"own": {"arguments": {"api_key": "hunter2", "k": 5}}}, "streams": {}}
+    progress = Progress(tmp_path, key=key, cut={"processes": 1}, process=0, every_s=0)
+    progress.start(None, resume=True)
+    text = (tmp_path / ".progress" / "run.json").read_text()
+    assert "hunter2" not in text
+    assert '"k": 5' in text
+    assert Progress(tmp_path, key=key, cut={"processes": 1}, process=0, every_s=0).digest == progress.digest
