@@ -41,7 +41,7 @@ def test_a_dead_feature_does_not_decide(activation: float) -> None:
 
 
 def test_features_whose_sum_is_always_the_same() -> None:
-    """The unused direction is none of the axes, and rounding to float32 leaves a little scatter along it."""
+    """The unused direction is not one of the axes, and rounding to float32 leaves a little scatter along it."""
     rotation = torch.linalg.qr(normal(7, 7, seed=5).double()).Q
     expected, _ = scores(X, PROBES)
     rotated = (with_column(X, 3.0) @ rotation).float()

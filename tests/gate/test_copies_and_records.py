@@ -1,4 +1,4 @@
-"""Tensors of other types, copies of a gate, and records that somebody changed."""
+"""Tensors of other types, copies of a gate, and edited records."""
 
 import copy
 import json

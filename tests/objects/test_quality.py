@@ -11,7 +11,7 @@ from oodlit.objects import Detections
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from tests.objects.support import Plain, annotations_of, arrays, reference_iou, scenes
 
-pytestmark = pytest.mark.skipif(not has_id_quality(), reason="requires the extra objects")
+pytestmark = pytest.mark.skipif(not has_id_quality(), reason="requires the extra 'objects'")
 
 OVERLAPS, RECALLS = np.linspace(0.5, 0.95, 10), np.linspace(0, 1, 101)
 

@@ -105,7 +105,7 @@ def png_of_size(side: int) -> bytes:
 
 @pytest.mark.parametrize("side", [12_000, 60_000])
 def test_a_stored_picture_that_promises_too_much_is_refused(tmp_path: Path, side: int) -> None:
-    """Pillow warns of the first one, and stops at the second one with an error of its own."""
+    """Pillow warns about the first one, and raises its own error for the second one."""
     results = example()
     key = results.images["key"].iloc[0]
     store(tmp_path, {key: Image.new("RGB", (8, 8))}, 128)
