@@ -125,16 +125,18 @@ def _reversed(results: RunResults) -> Iterator[Finding]:
     for dataset, rows, clearly, others in _ranked_backwards(results):
         for detector, value in zip(clearly["detector"], clearly["value"], strict=True):
             if len(others) > max(1, (len(rows) - 1) / 2):
-                sets.setdefault(detector, []).append(f"{dataset!r} ({100 * value:.1f} %)")
+                sets.setdefault(detector, []).append(f"{dataset!r} {100 * value:.1f} %")
     for detector, found in sets.items():
         config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)
-        text = f"{detector} scores {', '.join(found)} higher than ID images (AUROC below 50 %), unlike most detectors."
+        text = (
+            f"detector {detector!r} ranks OOD images above ID images, unlike most others: AUROC on {', '.join(found)}."
+        )
         settings = [f"{key}={value}" for key, value in config.init_args.items() if value is not None] if config else []
         if settings:
             text += f" Its settings: {', '.join(settings)}."
         if overview and overview.tuned:
             text += f" They equal the preset {overview.tuned}, which was tuned on OOD data."
-        yield Finding("reversed", f"{text} Choose settings for this network, or ignore the detector")
+        yield Finding("reversed", f"{text} Choose settings for this network, or ignore this detector")
 
 
 def _ranked_backwards(results: RunResults) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
@@ -175,7 +177,7 @@ def _contaminated(results: RunResults) -> Iterator[Finding]:
         if info.role is Role.POOL and of_imagenet21k(info.class_names):
             yield Finding(
                 "contaminated",
-                f"{info.name} consists of ImageNet-21k images. The authors of NINCO found ID objects in"
+                f"pool {info.name!r} consists of ImageNet-21k images. The authors of NINCO found ID objects in"
                 f" {CONTAMINATED} of a sample of this pool, so some errors at the hard levels are label errors",
             )
 
@@ -191,6 +193,6 @@ def _tied(results: RunResults) -> Iterator[Finding]:
             detectors = ", ".join(f"{name} ({share:.0%})" for name, share in many.items())
             yield Finding(
                 "ties",
-                f"pool {dataset}: many classes have the same severity with {detectors}, usually because confidences"
+                f"pool {dataset!r}: many classes have the same severity with {detectors}, usually because confidences"
                 " saturate. Their order is arbitrary, and so are the levels that they are in",
             )

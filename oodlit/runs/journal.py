@@ -22,7 +22,6 @@ from oodlit.base.code_identity import code_digest
 from oodlit.base.errors import DataError
 from oodlit.base.json_files import read_json, to_plain
 from oodlit.base.processes.distributed import Group, gather_objects
-from oodlit.base.secrets import mask
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream_identity import decoder_of, identity, other_fact
 from oodlit.detectors.contract.saving import detector_to_config
@@ -112,7 +111,7 @@ class Progress:
     ) -> None:
         self.journal, self.process, self.every_s = Journal(folder, ".pt"), process, every_s
         self.folder = self.journal.folder
-        self.key, self.cut = mask(to_plain(key)), to_plain(cut)
+        self.key, self.cut = to_plain(key), to_plain(cut)
         self._last, self._pause = time.monotonic(), every_s
 
     @property
@@ -139,7 +138,7 @@ class Progress:
             if not kept and (earlier is None or earlier["processes"] != self.cut["processes"]):
                 remove(self.folder)
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_text(self.folder / RUN, json.dumps({"key": self.key, "cut": self.cut}))
+            write_text(self.folder / RUN, json.dumps({"key": _without_settings(self.key), "cut": self.cut}))
         gather_objects(group, None)  # nobody writes before the folder is the new one
         return kept
 
@@ -168,7 +167,9 @@ class Progress:
         """How the earlier run was cut, if it was this one."""
         try:
             found = read_json(self.folder / RUN, dict)
-            return dict(found["cut"]) if _is_same(found["key"], self.key) else None
+            return (
+                dict(found["cut"]) if _is_same(_without_settings(found["key"]), _without_settings(self.key)) else None
+            )
         except (FileNotFoundError, DataError, ValueError, KeyError, TypeError):
             return None
 
@@ -205,6 +206,15 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         # Only where they are set, so that earlier versions' runs can resume.
         **{name: value for name, value in (("decode", decoder), ("fit", choice.fit)) if value},
     }
+
+
+def _without_settings(key: Mapping[str, Any]) -> dict[str, Any]:
+    """A digest in place of the settings of detectors: secrets are not written, and still distinguish runs."""
+    detectors = key["detectors"]
+    if isinstance(detectors, str):
+        return dict(key)
+    text = json.dumps(detectors, sort_keys=True).encode()
+    return {**key, "detectors": hashlib.blake2b(text, digest_size=16).hexdigest()}
 
 
 def _is_same(found: Any, key: Mapping[str, Any]) -> bool:

@@ -16,7 +16,7 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.thinning import thinned
 from oodlit.detectors import KNN, MSP, Mahalanobis, ReAct, RelativeMahalanobis
 from oodlit.errors import DataError, RunIsCompleteError
-from oodlit.runs.journal import Progress
+from oodlit.runs.journal import Kept, Progress
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
@@ -249,12 +249,31 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
 
 
-def test_the_progress_of_a_run_keeps_no_secrets(tmp_path):
-    """Settings of detectors are part of what a run is; a secret among them is masked on disk."""
+def start(folder: Path, *, secret: str = "hunter2", streams: dict | None = None) -> dict:
+    key = {"detectors": {"own": {"arguments": {"api_key": secret, "k": 5}}}, "streams": streams or {}}
+    progress = Progress(folder, key=key, cut={"processes": 1}, process=0, every_s=0)
+    found = progress.start(None, resume=True)
+    if not found:
+        progress.keep("val", Kept(3, False, {}))
+    return found
+
+
+def test_the_progress_of_a_run_keeps_no_secrets_and_still_distinguishes_them(tmp_path):
+    assert start(tmp_path) == {}
+    assert "hunter2" not in (tmp_path / ".progress" / "run.json").read_text()
+    assert start(tmp_path)["val"].batches == 3
+    assert start(tmp_path, secret="hunter3") == {}
+
+
+@pytest.mark.parametrize("name", ["token", "license_key", "val"])
+def test_data_sets_with_names_of_secrets_are_compared(tmp_path, name):
+    assert start(tmp_path, streams={name: {"content": "a1"}}) == {}
+    assert start(tmp_path, streams={name: {"content": "a1"}}) != {}
+    assert start(tmp_path, streams={name: {"content": "b2"}}) == {}
+
+
+def test_the_progress_of_an_earlier_version_is_resumed(tmp_path):
+    start(tmp_path)
     key = {"detectors": {"own": {"arguments": {"api_key": "hunter2", "k": 5}}}, "streams": {}}
-    progress = Progress(tmp_path, key=key, cut={"processes": 1}, process=0, every_s=0)
-    progress.start(None, resume=True)
-    text = (tmp_path / ".progress" / "run.json").read_text()
-    assert "hunter2" not in text
-    assert '"k": 5' in text
-    assert Progress(tmp_path, key=key, cut={"processes": 1}, process=0, every_s=0).digest == progress.digest
+    (tmp_path / ".progress" / "run.json").write_text(json.dumps({"key": key, "cut": {"processes": 1}}))
+    assert start(tmp_path)["val"].batches == 3
