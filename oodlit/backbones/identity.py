@@ -205,8 +205,8 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
     if not tries:
         warnings.warn(
             f"{name}: the transform {shown(transform):.80} does not accept pictures"
-            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors; saved fits are matched by its"
-            " description only, see docs/backbones.md",
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so whether a saved fit used the"
+            " same transform is decided by its description only; see docs/backbones.md",
             stacklevel=5,
         )
         return "", None

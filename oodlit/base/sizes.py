@@ -34,7 +34,7 @@ def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
     if unpacked > limit:
         raise DataError(
             f"{where}: expected at most {limit:,} bytes of content in a file of {packed:,} bytes, got {unpacked:,};"
-            " write it again without compression if this is right"
+            " if you trust the file, save it again without compression"
         )
 
 

@@ -82,8 +82,8 @@ def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin
     fitted, origin = load(folder)
     if digest and fit_digest(folder) != digest:
         raise FingerprintError(
-            f"{folder}: this fit is not the one that the threshold belongs to; it was replaced after the run. Restore"
-            " it, or evaluate again (fitted=... reuses the fit that is now in the folder)"
+            f"{folder}: the threshold was computed with another fit, which was replaced after the run. Restore the"
+            " original fit, or evaluate again (fitted=... reuses the current one)"
         )
     return fitted, origin
 

@@ -99,7 +99,7 @@ def _module(
     arguments = dict(record.arguments)
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
-            f"{source}: expected arguments of the network with backbone and weights, got {sorted(arguments)}"
+            f"{source}: the recorded arguments of the network must include backbone and weights, got {[*arguments]}"
         )
     backbone, file = arguments.pop("backbone"), arguments.pop("weights")
     transform = None

@@ -108,7 +108,8 @@ class RecordedCache:
                 _check_skipped(folder, entry, data.on_error)
         elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
             raise InvalidArgumentError(
-                f"{folder}: stream {pools[0]!r} is a pool; pass data=..., which has the split of its images"
+                f"{folder}: stream {pools[0]!r} is a pool, and the split of its images is not stored in a cache; pass"
+                " data=... with the data module that defines it"
             )
         rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
         streams = (

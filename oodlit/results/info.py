@@ -110,7 +110,7 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             raise InvalidArgumentError(f"classes={{{name!r}: []}}: expected at least one class")
         if known[name].role in NAMES_OF_LABELS:
             raise InvalidArgumentError(
-                f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
+                f"classes={{{name!r}: ...}}: expected an OOD set or unit tests, {name!r} has role {known[name].role}"
             )
         if known[name].role is Role.POOL:
             known[name].check_pool(len(set(classes)))

@@ -50,7 +50,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     options = ("--out", tmp_path / "out", "--labels", labels)
     code, _, error = run("shards", "build", "imagenet_val", images, *options)
     assert code == 1
-    assert "expected labels of 50000 images, got 4" in error
+    assert "expected 50000 labels, one per image, got 4" in error
     code, out, _ = run("shards", "build", "imagenet_val", images, *options, "--incomplete")
     assert (code, out.partition(": ")[2]) == (0, "4 images of 'imagenet_val' (id, 1000 classes) in 1 shards")
     assert [sample.label for sample in ShardSource(tmp_path / "out").read(0, 4)] == [0, 7, 14, 21]

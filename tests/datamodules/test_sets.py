@@ -200,7 +200,7 @@ def test_ground_truth_files_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="expected one wnid per line"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 3\n")
-    with pytest.raises(DataError, match="expected labels of 50000 images, got 1"):
+    with pytest.raises(DataError, match="expected 50000 labels, one per image, got 1"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 1000\n")
     with pytest.raises(DataError, match="got 1000"):

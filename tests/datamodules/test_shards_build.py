@@ -160,7 +160,7 @@ class TestRefusals:
         self.build(tmp_path, ["a.png", "b.png"])
         with pytest.raises(DataError, match=r"s-test-000001\.tar was built from another listing .*'c\.png'"):
             self.build(tmp_path, ["a.png", "c.png"])
-        with pytest.raises(DataError, match=r"s-test-000001\.tar \(1 in total\) belongs to a longer listing"):
+        with pytest.raises(DataError, match=r"1 shards in .* are left over .*first: s-test-000001\.tar"):
             self.build(tmp_path, ["a.png"])
         with pytest.raises(DataError, match="another listing"):
             self.build(tmp_path, ["a.png", "b.png"], shard_size=2)

@@ -87,7 +87,7 @@ def test_a_shape_that_fits_no_image_is_refused(gate: Gate, tmp_path: Path, shape
         (("detector",), "knn", "unknown fitted detector"),
         (("backbone", "config"), "a: [", "not valid YAML"),
         (("backbone", "config"), "- 1", "expected options and values, got list"),
-        (("backbone", "arguments"), {"head": None}, "expected arguments of the network"),
+        (("backbone", "arguments"), {"head": None}, "the recorded arguments of the network"),
     ],
 )
 def test_a_record_that_contradicts_itself_is_an_error(

@@ -156,7 +156,7 @@ def test_names_of_shares_have_all_digits():
         ({"bootstrap": True}, "bootstrap .* got True"),
         ({"seed": -1}, "seed .* got -1"),
         ({"classes": {"near": "sky"}}, "a list of class names, got 'sky'"),
-        ({"classes": {"val": ["zero"]}}, "its role is id; only groups can be chosen"),
+        ({"classes": {"val": ["zero"]}}, "'val' has role id"),
     ],
 )
 def test_settings_without_a_meaning_are_refused(results, change, message):

@@ -134,7 +134,7 @@ class DeviceDecoder:
         if image is None:
             raise DataError(
                 f"{self._batches.stream.full_key(sample.key)!r}: {self._device} decodes this file, but the workers'"
-                f" decoder cannot: {reason}; leave decode_on_device out"
+                f" decoder cannot ({reason}), so results would depend on the device; run without decode_on_device"
             )
         return image
 

@@ -228,8 +228,8 @@ class _Build:
         extra = sorted(p.name for p in self.out.glob("*.tar") if pattern.fullmatch(p.name) and p.name not in records)
         if extra:
             raise DataError(
-                f"{self.out / extra[0]} ({len(extra)} in total) belongs to a longer listing; remove such files, or"
-                f" build into another folder"
+                f"{len(extra)} shards in {self.out} are left over from a build with more images (first: {extra[0]});"
+                " remove them, or build into another folder"
             )
 
 

@@ -318,9 +318,9 @@ class _Objects:
             box = [min(max(value, 0.0), float(size[axis % 2])) for axis, value in enumerate(box)]
         if not (box[0] < box[2] and box[1] < box[3]):
             if self.repair:
-                self._note("boxes without area were dropped")
+                self._note("boxes of zero width or height were dropped")
             else:
-                self.problems.add("boxes without area", f"{where}: bbox {bbox}", "repair=True drops them")
+                self.problems.add("boxes of zero width or height", f"{where}: bbox {bbox}", "repair=True drops them")
             return None
         return box
 

@@ -329,7 +329,7 @@ def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
     values = column.flatten().to_numpy(zero_copy_only=False)
     width = len(values) // len(column) if len(column) else 0
     if len(values) != width * len(column) or any(n != width for n in pa.compute.list_value_length(column).to_pylist()):
-        raise DataError(f"{path}: expected lists of one length in column {name!r}")
+        raise DataError(f"{path}: the lists in column {name!r} differ in length; expected one length")
     if len(column) and not width:
         raise DataError(f"{path}: lists in column {name!r} are empty; omit the column")
     vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)

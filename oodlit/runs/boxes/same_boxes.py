@@ -27,8 +27,8 @@ def same_boxes(found: Detections, exact: Detections) -> Matched:
     kept = best >= OVERLAP
     if int(kept.sum()) < LEAST * len(exact):
         raise RequirementError(
-            f"of {len(exact)} boxes of the plain network, {int(kept.sum())} are among the {len(found)} boxes of this"
-            " run; remove the precision or option that makes the run faster"
+            f"only {int(kept.sum())} of the {len(exact)} boxes that the network finds in full precision are among the"
+            f" {len(found)} boxes of this run; remove the reduced precision, or the option that makes the run faster"
         )
     places = torch.where(kept)[0]
     return Matched(rows[places], found.outputs, exact.outputs.select(places))
