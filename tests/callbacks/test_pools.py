@@ -333,7 +333,7 @@ def test_levels_in_the_other_views(results):
     assert wide.index.tolist() == [f"s{i}" for i in range(11)]
     assert wide.columns.tolist() == ["msp", "energy"]
     assert wide.loc["s4", "energy"] == results.value("auroc", dataset="pool", detector="energy", ood_class="s4")
-    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool, whose levels"):
+    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool"):
         results.compare("msp", "energy", dataset="pool")
     with pytest.raises(InvalidArgumentError, match=r"pooled: expected OOD sets, got pool \(pool\)"):
         results.pooled(["pool", "val"])
