@@ -7,6 +7,7 @@ from oodlit.objects.results import ObjectResults
 from oodlit.report.headline import percent_text
 from oodlit.report.section import Fact, ShownBoxes, frame
 from oodlit.report.sections.boxes import SECTIONS
+from oodlit.results.display_names import displayed
 
 
 def box_title(results: ObjectResults) -> str:
@@ -16,7 +17,7 @@ def box_title(results: ObjectResults) -> str:
 
 def box_view(title: str, results: ObjectResults, folder: Path | None, _prefix: str) -> dict[str, Any]:
     """Everything that the template needs of one run."""
-    shown = ShownBoxes(results, folder)
+    shown = ShownBoxes(displayed(results), folder, results.run)
     return {
         "title": box_title(results) or title,
         "subtitle": f"Which predicted boxes are objects of unknown classes? In-distribution: {results.id_dataset.name}."

@@ -19,6 +19,7 @@ from oodlit.report.several_boxes import SeveralBoxes
 from oodlit.report.templates import TEMPLATES
 from oodlit.report.view import view
 from oodlit.results import Results
+from oodlit.results.display_names import displayed
 from oodlit.results.files.storage import kind_of
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots.select import model_name
@@ -97,12 +98,13 @@ def render(
         kind.view(names[name], result, (folders or {}).get(name), f"t{index}-")
         for index, (name, result) in enumerate(results.items() if pages is None else ())
     ]
-    several = _several(kind, {names[name]: result for name, result in results.items()}, names, pages)
+    all_displayed = {name: displayed(result) for name, result in results.items()}
+    several = _several(kind, {names[name]: result for name, result in all_displayed.items()}, names, pages)
     return TEMPLATES.get_template("page.html").render(
         title=f"{several['title'] if several else runs[0]['title']} - oodlit report",
         several=several,
         runs=runs,
-        of_all=[section for sections in kind.of_all for section in sections(results)],
+        of_all=[section for sections in kind.of_all for section in sections(all_displayed)],
         thumbnails_css=Markup("\n".join(entry["css"] for entry in runs)),
     )
 

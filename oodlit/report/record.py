@@ -7,7 +7,9 @@ from typing import Any
 from oodlit.base.json_files import to_json
 from oodlit.base.secrets import mask_text
 from oodlit.report.headline import share_text
+from oodlit.report.section import Shown, ShownBoxes
 from oodlit.results.any_results import AnyResults
+from oodlit.results.display_names import display_names
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
@@ -18,34 +20,31 @@ _SHOWN_ELSEWHERE = {
 
 
 def record_content(
-    results: AnyResults,
-    detectors: Sequence[str],
-    data: Mapping[str, Any],
-    ms: Mapping[str, float],
-    lists: Sequence[Mapping[str, Any]] = (),
+    shown: Shown | ShownBoxes, data: Mapping[str, Any], ms: Mapping[str, float], lists: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
     """Content of the template `measured.html`.
 
     Args:
-        results: A run.
-        detectors: Names in the order of the page.
+        shown: A run.
         data: The table of data sets: names of columns as `counts` and `texts`, and `rows`.
         ms: Milliseconds per image or box by detector.
         lists: Further lists, each with `name` and `entries` of names and texts.
     """
+    results, record = shown.results, shown.record or shown.results.run
+    keys = {name: key for key, name in display_names(record).items()}
     not_applicable = sorted(results.run.not_applicable.items())
     more = [{"name": "Not applicable", "entries": not_applicable}] if not_applicable else []
     return {
         "lists": [*more, *lists],
         "data": data,
-        "catalogue": [_catalogue_row(results, name, ms) for name in detectors],
+        "catalogue": [_catalogue_row(results, name, keys.get(name, name), ms) for name in shown.detectors],
         "remarks": _remarks(results),
         "about": _about(results),
-        "raw": to_json(results.run.entries()),
+        "raw": to_json(record.entries()),
     }
 
 
-def _catalogue_row(results: AnyResults, name: str, ms: Mapping[str, float]) -> dict[str, Any]:
+def _catalogue_row(results: AnyResults, name: str, key: str, ms: Mapping[str, float]) -> dict[str, Any]:
     """Settings, needs, cost, threshold and paper of one detector, as far as the run recorded them."""
     config, paper = results.run.detector_settings.get(name), results.run.references.get(name)
     overview = results.run.overview.get(name)
@@ -53,6 +52,7 @@ def _catalogue_row(results: AnyResults, name: str, ms: Mapping[str, float]) -> d
     fit = "fitted" if overview and overview.is_fitted else "no fit"
     return {
         "name": name,
+        "key": "" if key == name else key,
         "settings": _settings(config.init_args) if config else "",
         "needs": f"{overview.reads}, {fit}" if overview else "",
         "cost": overview.cost if overview else "",

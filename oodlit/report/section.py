@@ -19,6 +19,7 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
+from oodlit.results.run_record import RunRecord
 
 
 class Section(NamedTuple):
@@ -45,12 +46,14 @@ class Shown:
     """The run that sections show, with values that several sections need.
 
     Args:
-        results: The run.
+        results: The run, with display names of detectors.
         thumbnails: Pictures of the run.
+        record: The record of the run as it was stored; None = that of the results.
     """
 
     results: Results
     thumbnails: ThumbnailStyles
+    record: RunRecord | None = None
 
     @cached_property
     def rows(self) -> dict[Place, Any]:
@@ -115,12 +118,14 @@ class ShownBoxes:
     """The run of boxes that sections show.
 
     Args:
-        results: The run.
+        results: The run, with display names of detectors.
         folder: Folder of its results, with the stored pictures; None = show none.
+        record: The record of the run as it was stored; None = that of the results.
     """
 
     results: ObjectResults
     folder: Path | None = None
+    record: RunRecord | None = None
 
     @cached_property
     def detectors(self) -> list[str]:

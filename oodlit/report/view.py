@@ -11,6 +11,7 @@ from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
 from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.display_names import displayed
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name
 
@@ -18,7 +19,7 @@ from oodlit.results.plots.select import model_name
 def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict[str, Any]:
     """Everything that the template needs of one run; `prefix` begins the CSS classes of its thumbnails."""
     thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(results)), prefix)
-    shown = Shown(results, thumbnails)
+    shown = Shown(displayed(results), thumbnails, results.run)
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),

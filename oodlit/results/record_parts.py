@@ -93,6 +93,7 @@ class DetectorOverview(msgspec.Struct, frozen=True, omit_defaults=True):
         cost: The same.
         tuned: The same.
         same_order_as: By name of another detector of the run, why the two can order all images alike.
+        display_name: See `oodlit.detectors.Detector`; empty = the name of the class.
     """
 
     reads: str
@@ -100,6 +101,7 @@ class DetectorOverview(msgspec.Struct, frozen=True, omit_defaults=True):
     cost: str
     tuned: str
     same_order_as: dict[str, str] = {}
+    display_name: str = ""
 
 
 class ReferenceRecord(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule,
         dry_run=_dry_run(trainer),
         # Both beside the settings, so that a page of these results needs no import of a custom detector.
         overview={
-            name: DetectorOverview(*overview(detector), same_order_as=_same_order(detector, detectors))
+            name: DetectorOverview(*overview(detector), _same_order(detector, detectors), detector.display_name)
             for name, detector in detectors.items()
         },
         references={name: ReferenceRecord(**asdict(detector.reference)) for name, detector in detectors.items()},

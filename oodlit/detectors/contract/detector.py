@@ -62,6 +62,8 @@ class Detector(Configured, ABC):
     """Fields of `TrainSample` that the fit reads, names from its `FIELDS`; None = those in `needs`."""
     reference: ClassVar[Reference]
     """The paper."""
+    display_name: ClassVar[str] = ""
+    """Name for readers of pages, figures and exported tables; empty = the name of the class."""
     requirements: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions beyond `needs`, for example non-negative features."""
     invariances: ClassVar[frozenset[str]] = frozenset()

@@ -32,6 +32,7 @@ class FDBD(Detector):
     needs = frozenset({"logits", "features", "head"})
     statistics = (FeatureMean,)
     invariances = frozenset({"feature_rotation", "class_permutation"})
+    display_name = "fDBD"
     reference = Reference(
         "Fast Decision Boundary based Out-of-Distribution Detector",
         "L. Liu and Y. Qin",

@@ -29,6 +29,7 @@ class MahalanobisPlusPlus(GaussianDetector):
     statistics = (UnitMoments,)
     moments = UnitMoments
     invariances = frozenset({"feature_rotation", "feature_scale", "class_permutation"})
+    display_name = "Mahalanobis++"
     reference = Reference(
         "Mahalanobis++: Improving OOD Detection via Feature Normalization",
         "M. Mueller and M. Hein",

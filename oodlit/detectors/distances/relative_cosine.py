@@ -36,6 +36,7 @@ class RelativeCosine(ConceptDetector):
 
     log_probability = True
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
+    display_name = "Relative cosine"
     reference = replace(
         Cosine.reference,
         deviations="log of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",

@@ -30,6 +30,7 @@ class RelativeMahalanobis(GaussianDetector):
     statistics = (ClassMoments,)
     is_relative = True
     invariances = frozenset({"feature_affine", "class_permutation"})
+    display_name = "Relative Mahalanobis"
     reference = Reference(
         "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection",
         "J. Ren",

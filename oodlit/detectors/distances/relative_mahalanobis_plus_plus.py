@@ -31,6 +31,7 @@ class RelativeMahalanobisPlusPlus(GaussianDetector):
     moments = UnitMoments
     is_relative = True
     invariances = frozenset({"feature_rotation", "feature_scale", "class_permutation"})
+    display_name = "Relative Mahalanobis++"
     reference = MahalanobisPlusPlus.reference
 
     def _score(self, outputs: Outputs) -> Scores:

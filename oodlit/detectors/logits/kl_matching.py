@@ -32,6 +32,7 @@ class KLMatching(Detector):
     needs = frozenset({"logits"})
     statistics = (ClassProbabilities,)
     invariances = frozenset({"logit_shift", "class_permutation"})
+    display_name = "KL matching"
     reference = replace(
         MaxLogit.reference, deviations="class posteriors from the training images, as in the NINCO evaluation"
     )

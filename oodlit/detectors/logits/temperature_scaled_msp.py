@@ -37,6 +37,7 @@ class TemperatureScaledMSP(Detector):
     statistics = (TrainSample,)
     log_probability = True
     invariances = frozenset({"logit_shift", "class_permutation"})
+    display_name = "Temperature-scaled MSP"
     reference = Reference(
         "On Calibration of Modern Neural Networks",
         "C. Guo",

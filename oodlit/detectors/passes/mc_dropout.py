@@ -45,6 +45,7 @@ class MCDropout(TrainFreeDetector):
     requirements = (_has_dropout,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"cood": {"passes": 30, "measure": "entropy"}}
+    display_name = "MC dropout"
     reference = Reference(
         "Dropout as a Bayesian Approximation: Representing Model Uncertainty in Deep Learning",
         "Y. Gal and Z. Ghahramani",

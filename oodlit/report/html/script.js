@@ -19,11 +19,12 @@ all("table.sortable").forEach(t => {
   }));
 });
 
-// Filter detectors whose names contain one of the words. Columns of grids are hidden cell by cell.
+// Filter detectors whose names contain one of the words, as shown or as in code. Columns of grids are hidden cell by cell.
+const plain = text => text.toLowerCase().replaceAll("+", "plus").replace(/[^\p{L}\p{N}]/gu, "");
 const filter = document.getElementById("filter"), count = document.getElementById("filtered");
 const apply = () => {
-  const words = filter.value.toLowerCase().split(/[\s,]+/).filter(Boolean);
-  const shown = name => !words.length || words.some(word => name.toLowerCase().includes(word));
+  const words = filter.value.split(/[\s,]+/).map(plain).filter(Boolean);
+  const shown = name => !words.length || words.some(word => plain(name).includes(word));
   all("main [data-d]").forEach(e => { e.hidden = !shown(e.dataset.d); });
   all("table.by-detector").forEach(t => {
     const hidden = [...t.tHead.rows[0].cells].map(h => "d" in h.dataset && !shown(h.dataset.d));

@@ -2,12 +2,14 @@
 
 import functools
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from matplotlib.figure import Figure
 
+from oodlit.results.display_names import display_names, displayed
 from oodlit.results.plots.charts import Chart
 from oodlit.results.plots.drawing import draw
+from oodlit.results.run_results import RunResults
 
 P = ParamSpec("P")
 ChartT = TypeVar("ChartT", bound=Chart)
@@ -25,5 +27,19 @@ class Plot(Generic[P, ChartT]):
         functools.update_wrapper(self, describe)
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> Figure:
-        """Draw the chart that `describe` returns for the same arguments."""
-        return draw(self.describe(*args, **options))
+        """Draw the chart that `describe` returns for the same arguments, with the display names of detectors."""
+        names: dict[str, str] = {}
+        given = [_displayed(argument, names) for argument in args]
+        if options.get("detectors") is not None:
+            options["detectors"] = [names.get(name, name) for name in options["detectors"]]
+        return draw(self.describe(*given, **options))
+
+
+def _displayed(argument: Any, names: dict[str, str]) -> Any:
+    """Results with the display names of detectors, which are added to `names`; other arguments as they are."""
+    if isinstance(argument, list | tuple):
+        return [_displayed(one, names) for one in argument]
+    if not isinstance(argument, RunResults):
+        return argument
+    names.update(display_names(argument.run))
+    return displayed(argument)

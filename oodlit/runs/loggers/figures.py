@@ -9,6 +9,7 @@ from PIL import Image
 
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
+from oodlit.results.display_names import displayed
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots import FIGURES
 from oodlit.results.plots.charts import Chart
@@ -73,7 +74,7 @@ def _charts(results: Results, figure: str) -> dict[str, Chart]:
     charts: dict[str, Chart] = {}
     for info in results.datasets:
         with suppress(InvalidArgumentError):  # another role, no classes, no image
-            charts[info.name] = FIGURES[figure].describe(results, info.name)
+            charts[info.name] = FIGURES[figure].describe(displayed(results), info.name)
     return charts
 
 

@@ -20,5 +20,5 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
     data = {"counts": columns, "texts": ("without a box above t*",), "rows": rows}
     quality = [(name.partition("/")[2], percent_text(v)) for name, v in results.run.id_quality.items() if "/" in name]
     lists = [{"name": "AP50 of the known classes", "entries": quality}] if quality else []
-    content = record_content(results, shown.detectors, data, results.run.ms_per_box, lists)
+    content = record_content(shown, data, results.run.ms_per_box, lists)
     yield Section("measured", "What was measured", "what was measured", "measured.html", content)

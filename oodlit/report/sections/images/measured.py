@@ -12,7 +12,7 @@ from oodlit.results.names import MODEL
 
 def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section."""
-    content = record_content(shown.results, shown.detectors, _data(shown), shown.results.run.ms_per_image)
+    content = record_content(shown, _data(shown), shown.results.run.ms_per_image)
     yield Section("measured", "What was measured", "what was measured", "measured.html", content)
 
 
