@@ -80,7 +80,7 @@ class OODModule(pl.LightningModule):
         channels_last: bool = False,
         compile: bool | str = False,
     ) -> None:
-        """Load the network, find its head."""
+        """Load the network and find its head."""
         super().__init__()
         warn_of_two()
         if not isinstance(backbone, str | nn.Module):
@@ -94,8 +94,9 @@ class OODModule(pl.LightningModule):
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
-                f"OODModule: {self.name} is an OODModule already, and its transform and head would be lost; use it"
-                " directly (in a configuration, class_path instead of the name alone), or pass its network"
+                f"OODModule: expected a plain network, got the OODModule {self.name}, whose transform and head"
+                " would be lost; use that OODModule directly (in a configuration, as class_path), or pass its"
+                " network"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
@@ -340,11 +341,13 @@ class OODModule(pl.LightningModule):
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
             dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
-            way_out = f"; for weights in {dtype}, give the Trainer their precision" if dtype.itemsize < 4 else ""
+            way_out = (
+                f"; for weights in {dtype}, set the precision of the Trainer to match" if dtype.itemsize < 4 else ""
+            )
             raise InvalidArgumentError(
-                f"{self.name}: the network cannot take a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
-                f" (its weights are {dtype}): {reason};"
-                " the transform must return one float tensor (channels, height, width) per image, as the network needs"
+                f"{self.name}: the network failed on a batch of shape {tuple(images.shape)} and dtype"
+                f" {images.dtype} (its weights are {dtype}): {reason}; the transform must return one"
+                " float tensor (channels, height, width) per image, of a size that the network accepts"
                 f"{way_out}"
             ) from error
 

@@ -52,7 +52,7 @@ class Acceleration:
         return {name: value for name, value in every.items() if value}
 
     def with_options(self, **options: Any) -> "Acceleration":
-        """Return the same for the same network with some options changed."""
+        """Return a copy for the same network with some options changed."""
         return Acceleration(self._network, self._reader, **{**self.options, **options})
 
     def start(self) -> None:
@@ -109,7 +109,7 @@ class Acceleration:
             asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
-                f"{name} fails with {asked} but not without: {type(error).__name__}: {said}; omit the option"
+                f"{name} fails with {asked} but not without: {type(error).__name__}: {said}; omit this option"
             ) from error
 
     def _lay_out(self, *, is_on: bool) -> None:

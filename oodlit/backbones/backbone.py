@@ -1,4 +1,4 @@
-"""What a run asks of the module that it predicts with."""
+"""The interface of modules that a run can predict with."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
@@ -19,19 +19,19 @@ class Backbone(Protocol):
     """
 
     name: str
-    """How results call the backbone."""
+    """Name of the backbone in results."""
     network: nn.Module
-    """The bare network; without layers where outputs were recorded."""
+    """The bare network; an empty module if the outputs were recorded."""
     transform: Callable[..., Any] | None
-    """From an image to the network's input."""
+    """Converts an image to the network's input."""
     arguments: dict[str, Any] | None
-    """How the module was made, as plain values; None where there is no network to make again."""
+    """Constructor arguments as plain values; None if there is no network to rebuild."""
     acceleration: Acceleration
     """Options that make the network faster."""
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """Device of the network."""
 
     @property
     def head_layers(self) -> tuple[str, ...]:

@@ -13,8 +13,9 @@ from oodlit.backbones.loading import Exported
 from oodlit.base.errors import InvalidArgumentError
 
 IS_RANDOM = (
-    "returned different outputs in two passes over the same images, so scores depend on chance and differ from run to"
-    " run; make it deterministic in eval mode, such as F.dropout(..., training=self.training)"
+    "returned different outputs in two passes over the same images, so scores depend on chance and differ"
+    " from run to run; make the network deterministic in eval mode, for example with F.dropout(...,"
+    " training=self.training)"
 )
 """Explanation for a network that draws random numbers."""
 _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")

@@ -154,7 +154,7 @@ class Heads:
         layer = " + ".join(self.layers)
         self._masked, self._scale = None, 1.0
         if unused := [n for n in self.layers if n not in kept]:
-            return f"its final layer {unused[0]!r} is not used in the forward pass"
+            return f"the final layer {unused[0]!r} is not used in the forward pass"
         try:
             features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)
             _check_rows(layer, len(features), len(logits))

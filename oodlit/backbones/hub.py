@@ -12,7 +12,7 @@ from oodlit.base.secrets import mask_address, mask_text
 
 ATTEMPTS = 2
 PAUSE_S = 1.0
-"""A second chance for a network that is just coming up."""
+"""Pause before the second attempt, in seconds: the connection may just be starting."""
 
 
 def check_hub(repository: str, files: Sequence[str], *, what: str, way_out: str) -> None:

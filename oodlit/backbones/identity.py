@@ -205,16 +205,16 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
     if not tries:
         warnings.warn(
             f"{name}: the transform {shown(transform):.80} does not accept pictures"
-            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so whether a saved fit used the"
-            " same transform is decided by its description only; see docs/backbones.md",
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so saved fits are matched"
+            " by the description of the transform only; see docs/backbones.md",
             stacklevel=5,
         )
         return "", None
     made = tries[0]
     if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
         warnings.warn(
-            f"{name}: the transform is random, its results for the same picture differ; scores depend on chance, and"
-            " saved fits cannot be matched - use a transform without random steps",
+            f"{name}: the transform is random: it returned different results for the same picture. Scores"
+            " depend on chance, and saved fits cannot be matched. Use a transform without random steps",
             stacklevel=5,
         )
         return "", None

@@ -82,7 +82,7 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
 
 
 def _is_doubtful(network: nn.Module, layer: str, module: nn.Module, activation: Tensor, axis: int) -> bool:
-    """Return whether sizes contradict an axis: the preceding layer has the width of the other one, for example.
+    """Return whether sizes contradict an axis, for example because the preceding layer has the width of the other axis.
 
     A linear layer over positions, as in a mixer, returns (batch, channels, positions): its own width is the last axis.
     """
@@ -104,7 +104,7 @@ def _fitting_axes(network: nn.Module, layer: str, module: nn.Module, activation:
 
 
 def _usual_axis(module: nn.Module) -> int | None:
-    """Return where channels are in a block with a single kind of layers; None for others."""
+    """Return the usual channel axis of a block with a single kind of layers; None for other blocks."""
     kinds = {_axis_of_layer(m) for m in module.modules() if any(True for _ in m.parameters(recurse=False))}
     return kinds.pop() if len(kinds) == 1 else None
 

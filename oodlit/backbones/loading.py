@@ -253,7 +253,7 @@ def quiet_hub() -> AbstractContextManager[None]:
 
 @contextmanager
 def quiet_loggers(*names: str) -> Iterator[None]:
-    """Suppress messages of these loggers below errors."""
+    """Suppress all messages of these loggers except errors."""
     levels = {logger: logger.level for logger in map(logging.getLogger, names)}
     for logger in levels:
         logger.setLevel(logging.ERROR)

@@ -88,7 +88,7 @@ class NetworkReader:
         self.start_again()
 
     def start_again(self) -> None:
-        """Discard what earlier outputs showed."""
+        """Discard what was determined from earlier outputs."""
         self.heads.start_again()
         self._has_several_heads = self._is_checked = False
         self._axes: dict[str, int] = {}
@@ -175,7 +175,7 @@ class NetworkReader:
         return torch.allclose(rebuilt.float(), logits, rtol=1e-3, atol=1e-4)
 
     def empty(self, device: torch.device) -> Outputs:
-        """Return outputs without images, of the same widths as others."""
+        """Return outputs for zero images, with the usual numbers of logits and features."""
         sizes = self.sizes
         if not sizes and not self.features_only and self.heads.layers:
             sizes = {"logits": self.heads.head.num_classes}

@@ -14,7 +14,7 @@ from oodlit.base.lazy import import_object
 from oodlit.base.value_description import describe
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
-"""Modules whose classes can be rebuilt from a record. Functions may be anywhere, since they are not called."""
+"""Modules with classes that can be rebuilt from a record. Functions of any module can, since they are not called."""
 _LARGEST_TENSOR = 64
 
 
@@ -42,7 +42,7 @@ def recipe_of(transform: object) -> Any:
 
 
 def made_from(recipe: Any) -> Any:
-    """Rebuild what a recipe describes.
+    """Rebuild a transform from its recipe.
 
     Raises:
         InvalidArgumentError: It names something that cannot be imported, or a class outside `TRANSFORMS`.

@@ -1,1 +1,1 @@
-"""Building blocks independent of OOD detection: files, processes, their errors, checks."""
+"""General building blocks, independent of OOD detection: files, processes, errors and checks."""

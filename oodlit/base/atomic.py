@@ -29,12 +29,12 @@ five seconds whether their parent still exists."""
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write a file by way of a temporary sibling that replaces it once it is on disk."""
+    """Write a file safely: write a temporary file beside it, then replace the old file."""
     write_files({Path(path): data})
 
 
 def write_files(files: Mapping[Path, bytes]) -> None:
-    """Write files that belong together: none is replaced before all are on disk.
+    """Write files that belong together: no old file is replaced before all new ones are on disk.
 
     Args:
         files: Content by path, put in place in this order.
@@ -97,7 +97,8 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         if error.errno not in _NO_LOCKS:
             raise
         warnings.warn(
-            f"{path}: the file system has no locks ({error.strerror}); make sure that no other process writes there",
+            f"{path}: this file system does not support locks ({error.strerror}); make sure that no other"
+            " process writes to this folder",
             stacklevel=4,
         )
     try:
@@ -122,7 +123,7 @@ def is_locked(path: Path) -> bool:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Create an empty file beside `target` that will replace it; removed at the end unless renamed.
+    """Create an empty temporary file beside `target`, and remove it at the end unless it was renamed to `target`.
 
     Leftovers of interrupted writers of the same target are removed first.
     """
@@ -132,7 +133,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_folder(target: Path, *, inside: bool = False) -> Iterator[Path]:
-    """Create an empty folder beside or inside `target`; removed with its content at the end unless renamed.
+    """Create an empty temporary folder beside or inside `target`, and remove it at the end unless it was renamed.
 
     Leftovers of interrupted writers of the same target, beside and inside it, are removed first.
     """
@@ -208,7 +209,7 @@ def _claimed(target: Path, parent: Path, *, is_folder: bool) -> tuple[Path, int 
 
 
 def _locked(path: Path, *, wait: bool) -> int | None:
-    """Lock a file or folder with content, which `filelock` would truncate or cannot open.
+    """Lock an existing file or folder without changing it: `filelock` truncates files and cannot open folders.
 
     Returns:
         The handle that holds the lock; None if the system does not support such locks.

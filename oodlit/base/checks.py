@@ -18,8 +18,7 @@ WITHOUT_FLOAT64 = frozenset({"mps"})
 """Types of devices without float64."""
 LARGEST_SEED = 2**32 - 1
 LARGEST = 1e100
-"""Largest float64 value that is scored: sums of squares and products of larger ones overflow. Every float32 value is
-below it."""
+"""Largest float64 value that is scored: sums of squares of larger values overflow. Every float32 value is smaller."""
 _CHECKED = ("logits", "features", "images")
 
 
@@ -86,7 +85,7 @@ def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
 
 
 def sizes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
-    """Return the numbers of logits and features per image, as far as they are read and exist.
+    """Return the numbers of logits and of features per image, without fields that are not in `needs` or missing.
 
     Example:
         >>> sizes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
@@ -228,7 +227,7 @@ def memo_key(*tensors: Tensor) -> Hashable:
 
 
 def where_float64_is(outputs: Outputs) -> Outputs:
-    """Return the outputs on the CPU, moved once per batch, if their device has no float64; otherwise unchanged.
+    """Return the outputs, moved to the CPU if their device has no float64 (once per batch).
 
     Extra forward passes of the network still run on its own device.
     """
@@ -268,13 +267,13 @@ class _ModelElsewhere:
 
 @contextmanager
 def plain_mode() -> Iterator[None]:
-    """Leave inference mode and disable gradients: tensors created in inference mode could not be written to later."""
+    """Leave inference mode, so that new tensors can be written to later, and disable gradients."""
     with torch.inference_mode(mode=False), torch.no_grad():
         yield
 
 
 def is_traced() -> bool:
-    """Return whether `torch.export` is tracing: then no value of a tensor may decide what is done.
+    """Return whether `torch.export` is tracing: code must then not branch on the values of tensors.
 
     Refinements of rare rows and checks of values are omitted while tracing.
     """
@@ -286,7 +285,7 @@ _deferred: ContextVar[list[Tensor] | None] = ContextVar("deferred", default=None
 
 @contextmanager
 def deferred_checks() -> Iterator[list[Tensor]]:
-    """Assume that usual conditions are true: `check_usual` then waits for no device and returns True.
+    """Queue the conditions of `check_usual` within this block and assume that they are true, without waiting for a GPU.
 
     Yields:
         The conditions that were assumed. If one of them is false, everything computed meanwhile is invalid.

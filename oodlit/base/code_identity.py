@@ -14,12 +14,12 @@ from types import CodeType, FunctionType, MethodType
 from oodlit.base.current_folder import folder_of
 
 KNOWN = {__name__.partition(".")[0], "numpy", "PIL", "timm", "torch", "torchvision", *sys.builtin_module_names}
-"""Packages that versions identify."""
+"""Packages that are identified by their version instead of their files."""
 INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def code_digest(values: Iterable[object]) -> str:
-    """Return a digest of the source of classes and functions, with all files of their project that these import.
+    """Hash the source files of classes and functions, and the files of the same project that they import.
 
     Followed are imports at the top of a file and inside functions, direct and indirect. Nothing is imported. Packages
     that are installed, such as torch, are left out, except for the one that a value belongs to. Code without a file,
@@ -54,7 +54,7 @@ def code_digest(values: Iterable[object]) -> str:
 
 
 def _kind(value: object) -> type | FunctionType:
-    """The class or function that contains the code of a value."""
+    """Return the class or function that defines what a value does."""
     while isinstance(value, partial | MethodType):
         value = value.func if isinstance(value, partial) else value.__func__
     return value if isinstance(value, type | FunctionType) else type(value)
@@ -66,7 +66,7 @@ def _is_known(module: str) -> bool:
 
 
 def _file_of(module: str, importer: str = "") -> Path | None:
-    """The file of a module, without importing it, as the importing module finds it; None if it has none."""
+    """Find the file of a module without importing the module; None if there is no file."""
     if module in sys.modules:
         found = getattr(sys.modules[module], "__file__", None)
         return Path(found) if found and Path(found).is_file() else None
@@ -82,7 +82,7 @@ def _file_of(module: str, importer: str = "") -> Path | None:
 
 
 def _collect(module: str, file: Path, roots: set[str], files: dict[str, Path]) -> None:
-    """Add a file and those of its project that it imports."""
+    """Add a file, and the files of the same project that it imports."""
     files[module] = file
     if file.suffix != ".py":
         return
@@ -99,7 +99,7 @@ def _is_installed(file: Path) -> bool:
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
-    """Names of the modules that a file imports; of `from a import b` both a and a.b, which may be a module."""
+    """Yield the names of modules that a file imports; for `from a import b` both a and a.b, which may be a module."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # it cannot have been imported
@@ -116,7 +116,7 @@ def _imported(file: Path, package: str) -> Iterator[str]:
 
 
 def _compiled(kind: type | FunctionType) -> Iterator[object]:
-    """What functions do, without places in files."""
+    """Yield the compiled code of functions, without file names and line numbers."""
     for value in vars(kind).values() if isinstance(kind, type) else [kind]:
         function = getattr(value, "__func__", getattr(value, "fget", value))
         if isinstance(function, FunctionType):
@@ -125,7 +125,7 @@ def _compiled(kind: type | FunctionType) -> Iterator[object]:
 
 
 def _plain(value: object) -> object:
-    """A form with the same text in every process."""
+    """Convert a value to a form whose repr is the same in every process."""
     if isinstance(value, CodeType):
         return value.co_code, value.co_names, [_plain(constant) for constant in value.co_consts]
     if isinstance(value, frozenset):

@@ -1,4 +1,4 @@
-"""Import modules of the current folder that a dotted path names, and no other module of it.
+"""Import modules from the current folder, but only those that a dotted path names.
 
 The folder is not on `sys.path`: there, optional imports of installed packages would find and run any file in it.
 """
@@ -15,7 +15,7 @@ from types import ModuleType
 
 
 class _Finder(MetaPathFinder):
-    """Finds modules that are named, and those that such modules import, after all installed ones.
+    """Finds modules named by a dotted path, and the modules that they import; installed modules take precedence.
 
     Args:
         is_enabled: Whether dotted paths may name modules of the current folder.
@@ -38,7 +38,7 @@ _FINDER = _Finder()
 
 
 def _importer() -> str:
-    """The top-level name of the module whose import is under way."""
+    """Return the top-level name of the module that contains the current import."""
     frame, is_inside = inspect.currentframe(), False
     while frame is not None and (frame := frame.f_back) is not None:
         name = str(frame.f_globals.get("__name__", "")).partition(".")[0]
@@ -50,14 +50,14 @@ def _importer() -> str:
 
 
 def search_current_folder() -> None:
-    """Let dotted paths name modules of the current folder that are found nowhere else."""
+    """Let dotted paths name modules of the current folder; installed modules take precedence."""
     _FINDER.is_enabled = True
     if _FINDER not in sys.meta_path:
         sys.meta_path.append(_FINDER)
 
 
 def import_module(name: str) -> ModuleType:
-    """Import a module; after `search_current_folder`, one that is found nowhere else from the current folder.
+    """Import a module; after `search_current_folder`, also from the current folder if it is not installed.
 
     Raises:
         ImportError: It does not exist, or it fails.
@@ -81,14 +81,14 @@ def import_module(name: str) -> ModuleType:
 
 
 def folder_of(name: str) -> list[str]:
-    """The folder that a module was imported from because a dotted path named it; empty for other modules."""
+    """Return the folder of a module that a dotted path imported from the current folder; empty for other modules."""
     folder = _FINDER.folders.get(name.partition(".")[0])
     return [folder] if folder else []
 
 
 @contextmanager
 def shared_with_processes() -> Iterator[list[str]]:
-    """Let new processes find the imported modules of the current folder, which they may receive objects of.
+    """Let new processes import the same modules of the current folder: they may receive objects of these modules.
 
     Yields:
         Their folders, which are at the end of `sys.path` meanwhile.

@@ -100,7 +100,7 @@ class PreprocessingError(OodlitError, RuntimeError):
 
 
 class ProcessFailedError(OodlitError, RuntimeError):
-    """Another process of the run failed; the message contains its error, and its output the traceback."""
+    """Another process of the run failed; the message contains that error, and its process prints the traceback."""
 
 
 class RunIsCompleteError(OodlitError, RuntimeError):
@@ -108,7 +108,7 @@ class RunIsCompleteError(OodlitError, RuntimeError):
 
 
 class LoggingError(OodlitError, RuntimeError):
-    """One or more loggers could not record the whole run; others did, and the results are complete."""
+    """One or more loggers could not record the whole run. The results are complete."""
 
 
 class MissingExtraError(OodlitError, ImportError):

@@ -16,11 +16,12 @@ from torch import Tensor
 from oodlit.base.errors import FingerprintError
 
 TOLERANCES = {"pictures": 0.003, "network": 0.005}
-"""Numbers of a sketch are of order one; for a network they also differ by device."""
+"""Largest difference between equal sketches; those of a network also differ between devices."""
 HALF_TOLERANCE = 0.15
-"""The same for a network in half precision."""
+"""Largest difference between equal sketches of a network in half precision."""
 HALF_SIZE_TOLERANCE = 0.1
-"""The same for the logarithms of sizes: rounding in half precision changed those of twelve networks by up to 0.03."""
+"""Largest difference between logarithms of sizes in half precision: rounding changed them by up to 0.03 for twelve
+networks."""
 NUM_PROJECTIONS = 6
 _31_BITS = 2**31 - 1
 
@@ -111,7 +112,7 @@ def _signs(length: int, seed: int) -> Tensor:
 
 
 def _difference(mine: str, theirs: str) -> tuple[str, str, str]:
-    """Return a description of the first difference, and that part on both sides, abbreviated."""
+    """Return what differs first, with both values abbreviated."""
     if not mine or not theirs or mine == theirs:
         return "", "", ""
     one, other = _parts(mine), _parts(theirs)

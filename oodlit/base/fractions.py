@@ -1,4 +1,4 @@
-"""Fractions and percentages as the numbers that were meant, so that counts are decided in integers."""
+"""Read fractions and percentages as the exact numbers that were meant (0.95 as 95/100), so that counts are exact."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -13,10 +13,10 @@ ShareLike: TypeAlias = float | int | Fraction | Decimal | str | np.generic | np.
 """Types accepted as a fraction; arrays and tensors must contain a single number."""
 
 LARGEST_DENOMINATOR = 10**6
-"""Fractions such as 5/6 or 47,499/50,001 are ratios of counts; up to this many images, even after some arithmetic."""
+"""Largest count in a fraction such as 47,499/50,001 that is recognized even after some arithmetic."""
 
 LARGEST_QUOTIENT = 2 * 10**7
-"""The same for a division and little else: ImageNet has 1,281,167 training images, its larger version 14 million."""
+"""Largest count in a fraction that is recognized after a plain division: ImageNet-21k has 14 million images."""
 
 
 def exact_number(value: object) -> Fraction | None:
@@ -76,7 +76,7 @@ def _meant(value: Any) -> Fraction:
 
 
 def _meant_in_single_precision(number: float) -> Fraction | None:
-    """Return a single-precision number in a wider type, such as `tensor.item()`; None if it may be a ratio."""
+    """Read a single-precision number in a wider type, such as `tensor.item()`; None if it may be a ratio of counts."""
     single = str(np.float32(number))
     short = None
     if Fraction(number).denominator > LARGEST_DENOMINATOR:  # others may be counts over a power of two
@@ -85,7 +85,7 @@ def _meant_in_single_precision(number: float) -> Fraction | None:
 
 
 def _slack(kind: type[np.floating], number: Fraction) -> Fraction:
-    """Return the rounding of a few operations on numbers of order one."""
+    """Return the rounding error of a few operations on numbers near one."""
     eps = Fraction(float(np.finfo(kind).eps))
     return min(eps * (4 if kind is np.float32 else 256), abs(number) / 1000)
 

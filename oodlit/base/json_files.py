@@ -14,7 +14,7 @@ from oodlit.base.errors import DataError
 
 T = TypeVar("T")
 MAX_DEPTH = 100
-"""Nested lists and objects that are read by default; deeper ones are refused before code that follows them fails."""
+"""Default limit for nested lists and objects; deeper nesting is refused before recursive code fails."""
 
 
 def read_json(
@@ -63,7 +63,7 @@ def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int = MAX_D
 
 
 def loads(text: str | bytes) -> Any:
-    """`json.loads` that refuses a name that occurs twice in an object, of which JSON would keep the last.
+    """Like `json.loads`, but refuse an object with the same name twice, of which `json` would keep the last value.
 
     Raises:
         ValueError: The text is not valid JSON, or a name occurs twice.
@@ -112,12 +112,12 @@ def _depth(value: object) -> int:
 
 
 def to_json(value: object) -> str:
-    """`value` as the text of a JSON file."""
+    """Return `value` as the text of a JSON file."""
     return json.dumps(to_plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911
-    """`value` in the types of JSON; NaN and infinities, not valid in JSON, become None and "Infinity" / "-Infinity".
+    """Convert `value` to the types of JSON. NaN becomes None; infinities become the texts "Infinity" and "-Infinity".
 
     Example:
         >>> from pathlib import Path

@@ -16,7 +16,7 @@ from oodlit.base.errors import InvalidArgumentError
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Build what a package requires to import its names on first use.
+    """Build the functions that let a package import its names on first use.
 
     Args:
         package: The `__name__` of the package. Its block must only contain lines `from module import Name as Name`.

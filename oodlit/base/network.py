@@ -56,7 +56,7 @@ class BackboneFacts:
 
 @runtime_checkable
 class Model(Protocol):
-    """Access to the network for detectors beyond one forward pass; gradients are recorded if enabled."""
+    """Access to the network for detectors that need more than one forward pass; gradients are recorded if enabled."""
 
     @property
     def network(self) -> nn.Module:

@@ -171,7 +171,7 @@ class Outputs:
         return found or [name for name in fields if _WRITTEN in self._versions]
 
     def mark_written(self) -> None:
-        """Make `changed` name all fields: one was modified, and inference-mode tensors do not show which."""
+        """Mark all fields as changed: one of them was modified, and inference-mode tensors do not show which."""
         self._versions[_WRITTEN] = 1
 
     @cached_property  # cached, since it is read for every one of many detectors

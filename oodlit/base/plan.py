@@ -1,4 +1,4 @@
-"""Choices of one run for its module and data module, which read them during the run without being modified."""
+"""The plan of a run: choices that its module and data module read during the run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -98,7 +98,7 @@ def _mask_pair(found: re.Match[str]) -> str:
 
 
 def _end_of_value(text: str, start: int) -> int:
-    """The end of a value in a message: of its text, or of its brackets, which may be cut off."""
+    """Return where a value in a message ends: after its text, or after its closing bracket, which may be missing."""
     if text[start : start + 1] not in ("[", "{", "("):
         found = _VALUE.match(text, start)
         return found.end() if found else start
@@ -116,7 +116,7 @@ def _masked(value: str) -> str:
 
 
 def mask(value: Any) -> Any:
-    """Mask secrets in plain values: texts as in `mask_text`, and all values of names that stand for a secret.
+    """Mask secrets in plain values: in texts as `mask_text` does, and all values beside the name of a secret.
 
     A list of pairs of a name and a value is read like a mapping. Numbers stay, except those of a password.
 

@@ -1,4 +1,4 @@
-"""Refuse small files that would fill the memory once they are unpacked, and files without an end."""
+"""Refuse files that would fill the memory: small files that unpack to huge ones, and files that never end."""
 
 import os
 import stat
@@ -53,7 +53,7 @@ def check_parquet(where: object, about: Any, *, packed: int) -> None:
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:
-    """Read a file, but no pipe, socket or device, which may have no end; links to files are followed.
+    """Read a plain file, following links; refuse pipes, sockets and devices, which may never end.
 
     Raises:
         OSError: The file cannot be read, or it is of another kind.

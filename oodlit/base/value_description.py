@@ -55,7 +55,7 @@ class Description:
         self._outer: list[int] = []
 
     def of(self, value: object, place: str = "") -> str:
-        """Return the text of a value at a place."""
+        """Describe a value that was found at `place`."""
         if isinstance(value, Tensor | np.ndarray):
             return _of_array(value)
         is_plain = isinstance(value, str | bytes | int | float | complex | enum.Enum | type | None)
@@ -106,7 +106,7 @@ class Description:
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> frozenset[str]:
-    """Return places of the innermost attributes whose text differs.
+    """Return the places of attributes with different texts, without the objects that contain them.
 
     Example:
         >>> sorted(changed({".a": "1", ".a.b": "1", ".c": "1"}, {".a": "2", ".a.b": "2", ".c": "1"}))
@@ -143,7 +143,7 @@ def _is_of_library(value: object) -> bool:
 
 
 def _has_complete_repr(value: object) -> bool:
-    """Return whether `repr(value)` describes it completely: from a library, without address, set or custom step."""
+    """Return whether `repr(value)` describes it completely: no address, set or custom step in it."""
     if not _is_of_library(value) or isinstance(value, _WITH_PARTS):
         return False
     text = repr(value)
@@ -152,7 +152,7 @@ def _has_complete_repr(value: object) -> bool:
 
 
 def _steps(value: object, inner: object) -> list[object]:
-    """Return steps that a library's object contains."""
+    """Return the steps inside an object of a library, such as a composed transform."""
     steps = list(inner) if isinstance(inner, list | tuple | nn.ModuleList) else []
     return steps + (list(value.children()) if isinstance(value, nn.Module) else [])
 

@@ -98,11 +98,11 @@ class OODDetection(WithDetectors):
     recorder_type = ImageRecorder
 
     def probe(self, trainer: pl.Trainer, module: Any, datamodule: Any, layers: Sequence[str]) -> Probe:
-        """Look at what the backbone makes of the first ID images."""
+        """Examine the outputs of the backbone for the first ID images."""
         return probe(trainer, module, datamodule, layers=layers)
 
     def record_run(self, start: Start) -> ImageRecorder:
-        """Make the recorder of images."""
+        """Create the recorder of images."""
         options = ImageOptions(self.evaluation, self.train_thresholds, self.log_figures, self.bank)
         return ImageRecorder(start, options)
 

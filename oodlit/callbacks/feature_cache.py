@@ -1,4 +1,4 @@
-"""FeatureCache: record what a network makes of every image once, for later runs to read in its place."""
+"""FeatureCache: record the network's outputs for every image once, so that later runs do not need the network."""
 
 from pathlib import Path
 from typing import Any
@@ -33,14 +33,14 @@ class FeatureCache(RunCallback):
 
     Attributes:
         plan: What a recording pass asks of module and data module; None outside of one.
-        found: Which streams the folder holds and which are to be recorded, as text; known from `setup` on.
+        found: Which streams are already recorded and which will be, as text; empty before `setup`.
 
     Raises:
-        InvalidArgumentError: There is no such dtype, the run leaves out a stream or a part of one, another run writes
-            into the folder, or a value is too large for float16.
-        FingerprintError: The folder holds what was recorded of another network, with another dtype, precision or
-            decoder, or from other data; the message names the difference.
-        DataError: Images are missing at the end, or came twice.
+        InvalidArgumentError: `dtype` is unknown, the run omits a stream or a part of one, another run writes to the
+            folder, or a value is too large for float16.
+        FingerprintError: The folder contains a recording of another network or other data, or with another dtype,
+            precision or decoder; the message names the difference.
+        DataError: Images are missing at the end of the recording, or were recorded twice.
 
     Example:
         >>> FeatureCache("cache", dtype="bfloat16")
@@ -50,12 +50,12 @@ class FeatureCache(RunCallback):
     def __init__(self, folder: str | Path, *, dtype: str = "float32", keep_every_s: float = 60.0) -> None:
         super().__init__(IMAGES, folder, argument="cache", lock=".recording")
         if dtype not in DTYPES:
-            raise InvalidArgumentError(f"FeatureCache: dtype={dtype!r}; must be one of {', '.join(DTYPES)}")
+            raise InvalidArgumentError(f"FeatureCache: expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
         self.folder = Path(folder).expanduser().absolute()
         self.dtype, self.keep_every_s, self.found = dtype, keep_every_s, ""
 
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> FeatureRecorder:
-        """Check everything that can be wrong before the first batch, and find what is recorded already."""
+        """Check the settings before the first batch, and find what is already recorded."""
         if isinstance(module, RecordedModule):
             raise InvalidArgumentError(
                 "FeatureCache: this run reads recorded features; run the network to record features"
@@ -68,7 +68,7 @@ class FeatureCache(RunCallback):
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)
         if not is_beside and any(isinstance(other, FeatureCache) for other in others):
-            raise InvalidArgumentError("FeatureCache: expected one callback, the Trainer has several")
+            raise InvalidArgumentError("FeatureCache: expected one FeatureCache callback, but the Trainer has several")
         check_strategy("FeatureCache", trainer.strategy)
         clock = Clock(trainer.strategy.root_device)
         probed = probe(trainer, module, datamodule)  # before the fingerprint, which needs the head and such images

@@ -81,16 +81,17 @@ class ObjectDetection(WithDetectors):
     recorder_type = BoxRecorder
 
     def probe(self, trainer: pl.Trainer, module: Any, datamodule: Any, layers: Sequence[str]) -> Probe:
-        """Look at what the network makes of the first ID images."""
+        """Examine the outputs of the network for the first ID images."""
         if self.settings.t_star < module.min_confidence:
             raise InvalidArgumentError(
-                f"ObjectDetection: t_star={self.settings.t_star:g}, but boxes below {module.min_confidence:g} are"
-                " not kept; lower ObjectModule(min_confidence=...)"
+                f"ObjectDetection: expected t_star to be at least {module.min_confidence:g}, the"
+                f" min_confidence of the ObjectModule, got {self.settings.t_star:g}; raise t_star, or lower"
+                " ObjectModule(min_confidence=...)"
             )
         return probe_boxes(module, datamodule, layers=layers)
 
     def record_run(self, start: Start) -> BoxRecorder:
-        """Make the recorder of boxes."""
+        """Create the recorder of boxes."""
         return BoxRecorder(start, BoxSettings(self.settings, self.t_star_rule, self.fit_on))
 
     def draw(self, results: ObjectResults, datamodule: Any, folder: Path) -> None:

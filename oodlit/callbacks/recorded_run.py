@@ -1,4 +1,4 @@
-"""`evaluate_arrays`: detectors and metrics on features and logits that exist already."""
+"""`evaluate_arrays`: evaluate detectors on features and logits that were computed before."""
 
 import warnings
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the callbacks share that fit and score detectors."""
+"""Base class of the callbacks that fit and score detectors."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from oodlit.scoring.clock import Clock
 
 
 class WithDetectors(RunCallback):
-    """A run with detectors: those of the caller or of an earlier fit, and a folder for what it leaves.
+    """Base class of callbacks that run detectors, new or from an earlier fit, and write the results to a folder.
 
     Args:
         parts: Classes of module, data module and outputs.
@@ -59,7 +59,7 @@ class WithDetectors(RunCallback):
 
     @abstractmethod
     def probe(self, trainer: pl.Trainer, module: Any, datamodule: Any, layers: Sequence[str]) -> Probe:
-        """Look at what the network makes of the first ID images."""
+        """Examine the outputs of the network for the first ID images."""
 
     @abstractmethod
     def record_run(self, start: Start) -> ScoredRun:
@@ -70,7 +70,7 @@ class WithDetectors(RunCallback):
         """Draw pictures and the page into a folder."""
 
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> ScoredRun:
-        """Check everything that can be wrong before the first batch, and decide which detectors run."""
+        """Check the settings before the first batch, and decide which detectors run."""
         clock, owner = Clock(trainer.strategy.root_device), type(self).__name__
         check_alone(self, trainer)
         folder = self.output_dir
@@ -89,7 +89,7 @@ class WithDetectors(RunCallback):
         )
 
     def ended(self, recorder: Any) -> None:
-        """Take over the results."""
+        """Store the results of the run."""
         self.results = recorder.results
 
     def __repr__(self) -> str:

@@ -2,7 +2,7 @@
 
 
 def check(detectors: list[str], *, only: str | None = None) -> int:
-    """Test your own detector against the contract.
+    """Test your own detector against the detector contract.
 
     The exit code is 1 if a check fails. Requires: pip install 'oodlit[testing]'
 

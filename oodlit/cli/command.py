@@ -26,7 +26,7 @@ _PACKAGES = (*PACKAGES, "oodlit.cli.running.loggers")
 
 
 def arguments_of(function: Function, words: Sequence[str]) -> dict[str, Any] | None:
-    """Convert the words of a call to arguments, and make their objects.
+    """Convert the words of a command line to arguments, and build the objects that they describe.
 
     Returns:
         None if `--print_config` was given: the configuration was printed.
@@ -73,7 +73,7 @@ def is_positional(parameter: inspect.Parameter) -> bool:
 
 
 def label(parameter: inspect.Parameter) -> str:
-    """How help and errors call a parameter."""
+    """Return the name of a parameter in help and errors."""
     return parameter.name.upper() if is_positional(parameter) else f"--{parameter.name}"
 
 
@@ -111,7 +111,7 @@ class _Options:
         self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
 
     def option_of(self, name: str, *but: str) -> str:
-        """The option that a name such as `data.init_args.root` or `detectors+` belongs to."""
+        """Return the option that a name such as `data.init_args.root` or `detectors+` belongs to."""
         option = name.removesuffix("+").partition(".")[0]
         if option not in self.known or option in but:
             raise UnknownNameError.of("option", option, self.known - set(but))
@@ -124,7 +124,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) -> dict[str, Any]:
-    """Values by parameter name, as they were written; later ones override earlier ones."""
+    """Read values by parameter name, not yet converted; later values override earlier ones."""
     options = _Options(parameters, is_configured=is_configured)
     given: dict[str, Any] = {}
     positional: list[str] = []
@@ -146,7 +146,7 @@ def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) 
 
 
 def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Options) -> dict[str, Any]:
-    """The values with those of one more option, whose value may be the next word."""
+    """Add the value of one option, which may be the next word."""
     name, equals, text = word.lstrip("-").partition("=")
     head, dot, steps = name.partition(".")
     name = head.replace("-", "_") + dot + steps  # --fail-if is --fail_if
@@ -166,7 +166,7 @@ def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Op
 
 
 def _of_text(text: str) -> Any:
-    """Lists, dictionaries and null as values; other text is converted once its type is known."""
+    """Parse lists, dictionaries and null; other text is converted later, when its type is known."""
     try:
         value = jsonargparse.get_loader("yaml")(text)
     except (yaml.YAMLError, ValueError, AttributeError, TypeError):  # the latter of dates, such as 2026-99-99
@@ -211,7 +211,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """The new value, with arguments of the old one that it does not repeat if both describe the same class."""
+    """Return the new value. If both values describe the same class, it keeps the old arguments that it does not set."""
     if not isinstance(old, dict):
         return new
     path = old.get("class_path")

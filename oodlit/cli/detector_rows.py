@@ -17,7 +17,7 @@ FILE = Path(__file__).with_name("detectors.json")
 
 
 def detector_rows() -> Iterator[dict[str, str]]:
-    """One row per detector: by what they read, then whether they are fitted, then by cost."""
+    """Return one row per detector, sorted by what it reads, whether it is fitted, and its cost."""
     known = [(kind, overview(kind())) for kind in detectors().values()]
     known.sort(key=lambda pair: (READS.index(pair[1].reads), pair[1].is_fitted, pair[1].cost != "closed form"))
     for kind, about in known:
@@ -45,11 +45,11 @@ def _settings(kind: type) -> str:
 
 
 def _whose(preset: str, detector: Detector) -> str:
-    """The tuned preset with these settings, but for those that follow from the data (None)."""
+    """Return the tuned preset that has these settings, except settings that follow from the data (None)."""
     if not preset:
         return ""
     free = [name for name in detector.presets.get(preset, ()) if detector.settings[name] is None]
-    return f" (those of preset {preset}{', but for ' if free else ''}{' and '.join(free)})"
+    return f" (those of preset {preset}{', except ' if free else ''}{' and '.join(free)})"
 
 
 def _presets(kind: type[Detector]) -> dict[str, str]:

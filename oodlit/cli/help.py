@@ -52,7 +52,7 @@ def _sections(function: Function, names: Sequence[str], parameters: Parameters) 
 
 
 def _shown(parameter: inspect.Parameter) -> str:
-    """A parameter with a placeholder for its value."""
+    """Return a parameter with a placeholder for its value."""
     kind = parameter.annotation
     if is_positional(parameter) or kind is bool:
         return label(parameter)

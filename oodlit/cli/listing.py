@@ -55,7 +55,7 @@ def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
 
 
 def _detectors() -> Iterator[dict[str, str]]:
-    """Rows from the packaged file; rebuilt if the set of detectors has changed."""
+    """Read the rows from the packaged file; rebuild them if the set of detectors has changed."""
     import oodlit.detectors
 
     written = json.loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))

@@ -148,7 +148,7 @@ def _report(made: "ShardInfo", out: Path) -> None:
 
 @contextmanager
 def _kept(out: Path) -> Iterator[None]:
-    """Note in the error of an interrupted build that it can be resumed."""
+    """Add a note to the error of an interrupted build: it can be resumed."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit) as end:

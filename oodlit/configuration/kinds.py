@@ -1,4 +1,4 @@
-"""Type annotations: which classes they ask for, and values converted to them."""
+"""Read type annotations: find the classes in them, and convert values to their types."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ def members(kind: Any) -> tuple[Any, ...]:
 
 
 def object_kinds(kind: Any) -> tuple[type, ...]:
-    """The classes in a type whose objects must be made by a constructor."""
+    """Return the classes in a type that a configuration must build with a constructor."""
     types = (m for m in members(kind) if isinstance(m, type) and get_origin(m) is None and m not in UNTYPED)
     return tuple(m for m in types if not issubclass(m, PLAIN) and m.__module__ != "collections.abc")
 
@@ -39,12 +39,12 @@ def is_callable(kind: Any) -> bool:
 
 
 def accepts_text(kind: Any) -> bool:
-    """Whether text is a value of a type as it stands."""
+    """Whether a type accepts text without conversion."""
     return any(member in (str, Path) for member in members(kind))
 
 
 def enum_of(kind: Any) -> type[Enum] | None:
-    """The enum in a type that does not accept text."""
+    """Return the enum in a type that does not accept text."""
     found = (m for m in members(kind) if isinstance(m, type) and issubclass(m, Enum))
     return None if str in members(kind) else next(found, None)
 
@@ -69,7 +69,7 @@ def fits(maker: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def may_make(maker: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
-    """Whether a class is one of some classes, or a function may return one; nothing else is ever called.
+    """Whether a call of this class or function may make an object of the classes; nothing else is ever called.
 
     Functions need no return annotation, but those of the standard library, such as os.system, never qualify.
     """

@@ -1,4 +1,4 @@
-"""Classes and functions by dotted path, or by name alone if oodlit exports them."""
+"""Find classes and functions by dotted path, or by their short name if oodlit exports them."""
 
 import importlib
 import inspect
@@ -52,7 +52,7 @@ def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ..
 
 
 def located(path: str) -> Any:
-    """The object at `module.name`, or at `module.Class.method`."""
+    """Import the object at `module.name` or `module.Class.method`."""
     module, _, name = path.rpartition(".")
     try:
         return getattr(import_module(module), name)
@@ -67,6 +67,6 @@ def _is_choice(maker: Any, kinds: tuple[type, ...]) -> bool:
 
 
 def described(error: Exception) -> str:
-    """Type and message of an error, in one line."""
+    """Describe an error in one line: its type and message."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}{': ' if text else ''}{text}"

@@ -1,4 +1,4 @@
-"""From plans to objects, and back to plain values."""
+"""Build the objects of a plan, and convert a plan back to plain values."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -35,7 +35,7 @@ def make(planned: Any) -> Any:
 
 
 def spell_out(planned: Any) -> Any:
-    """The plain values of a plan, with full paths and default arguments."""
+    """Convert a plan to plain values, with full paths and default arguments."""
     if isinstance(planned, Planned):
         if planned.arguments is None:
             return planned.path

@@ -80,7 +80,7 @@ def plan(value: Any, kind: Any, where: str, *, packages: tuple[str, ...] = PACKA
 
 
 def _named(text: str, kind: Any, where: str, packages: tuple[str, ...]) -> Any:
-    """What text stands for: a function, the description of an object, or itself."""
+    """Interpret text as a function, as the description of an object, or as plain text."""
     kinds = object_kinds(kind)
     if is_callable(kind) or (kinds and not accepts_text(kind)):
         found = find(text, kinds, where, packages)
@@ -119,7 +119,7 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
 
 
 def parameters_of(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a class or function that can be given by name, with those that `**kwargs` names by `Unpack`."""
+    """Return the parameters that can be given by name, including those that `Unpack` declares for `**kwargs`."""
     try:
         every = inspect.signature(maker, eval_str=True).parameters
     except (TypeError, ValueError, NameError):
@@ -133,7 +133,7 @@ def parameters_of(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 
 
 def _check_passed_on(names: Iterable[str], maker: Callable[..., Any], path: str) -> None:
-    """Look for names beyond the signature in those of base classes, which `**kwargs` may lead to."""
+    """Look for unknown names in the signatures of base classes, to which `**kwargs` may be passed on."""
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
     add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
     with suppress(ValueError):  # where the source cannot be read, the constructor itself must refuse them

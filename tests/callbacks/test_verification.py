@@ -156,7 +156,7 @@ class Restless(TinyConvNet):
 @pytest.mark.parametrize(
     ("network", "message"),
     [
-        (Flat, r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit the"),
+        (Flat, r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit this option"),
         (
             Restless,
             r"^tiny: two forward passes on the same images return logits that differ by .* for example active dropout",
@@ -179,7 +179,7 @@ def test_without_a_compiler_there_is_one_clear_line(monkeypatch):
 
     monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=backend))
     fast = module(compile=True)
-    with pytest.raises(RequirementError, match=r"tiny fails with compile=default .* compiler found; omit the"):
+    with pytest.raises(RequirementError, match=r"tiny fails with compile=default .* compiler found; omit this option"):
         run([MSP()], module=fast, streams=make_streams(with_train=False))
     assert fast.network._compiled_call_impl is None
     torch.compiler.reset()

@@ -228,9 +228,9 @@ def test_earlier_results_are_replaced_and_that_is_reported(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run() == 0
-    assert "are replaced" not in capsys.readouterr().out
+    assert "will be replaced" not in capsys.readouterr().out
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
-    assert "found results of an earlier run; they are replaced" in " ".join(capsys.readouterr().out.split())
+    assert "found results of an earlier run; they will be replaced" in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
 
 
@@ -244,7 +244,7 @@ def test_a_run_that_was_killed_resumes_and_that_is_reported(
     assert run() == 0
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(r"found an unfinished run \((\d+) of \1 data sets done\)", out)
-    assert "are replaced" not in out
+    assert "will be replaced" not in out
 
 
 def _killed(*_: Any, **__: Any) -> None:

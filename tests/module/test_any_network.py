@@ -145,7 +145,7 @@ def test_nan_logits_are_noticed_by_the_probe():
     "images", [IMAGES.byte(), IMAGES.double(), IMAGES.permute(0, 2, 3, 1), IMAGES[:, :1], IMAGES[None]]
 )
 def test_images_that_the_network_cannot_take_are_named(images):
-    with pytest.raises(InvalidArgumentError, match=r"cannot take a batch of shape .* and dtype .* the transform must"):
+    with pytest.raises(InvalidArgumentError, match=r"failed on a batch of shape .* and dtype .* the transform must"):
         OODModule(plain()).probe(images)
 
 

@@ -50,7 +50,9 @@ def test_mixed_precision_accepts_half_precision_weights():
 def test_half_precision_weights_without_matching_precision_are_refused():
     module = OODModule(plain().bfloat16())
     for precision in (None, Precision()):
-        with pytest.raises(InvalidArgumentError, match=r"its weights are torch.bfloat16\).* give the Trainer"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"its weights are torch.bfloat16\).* set the precision of the Trainer"
+        ):
             module.probe(IMAGES, precision=precision)
 
 

@@ -180,7 +180,7 @@ def test_parts_that_do_not_fit_are_told(data, folder) -> None:
         make_trainer(detection).predict(make_module(2), data)
     with pytest.raises(InvalidArgumentError, match="the detector's classes are b, a, c"):
         make_trainer(detection).predict(make_module(class_names=["b", "a", "c"]), data)
-    with pytest.raises(InvalidArgumentError, match=r"t_star=0\.2, but boxes below 0\.3 are not kept"):
+    with pytest.raises(InvalidArgumentError, match=r"expected t_star to be at least 0\.3, .* got 0\.2"):
         make_trainer(detection).predict(make_module(min_confidence=0.3), data)
     with pytest.raises(InvalidArgumentError, match="fitted=FOLDER"):
         ObjectDetection()

@@ -112,7 +112,7 @@ def _as_lists(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
 
 
 def _objects(name: str, seed: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
-    """Endless objects: ink in [0, 1] and class."""
+    """Yield objects without end: the ink of each in [0, 1], and its class."""
     if name == "shapes_far":
         while True:
             label = int(rng.integers(len(SHAPES)))
@@ -181,7 +181,7 @@ def _scaled(ink: np.ndarray, side: int) -> np.ndarray:
 def _free_place(
     size: tuple[int, ...], scene: tuple[int, int], taken: Sequence[Box], rng: np.random.Generator
 ) -> tuple[int, int] | None:
-    """A free place for an object; None if twenty tries find none."""
+    """Find a free place for an object; None after twenty failed attempts."""
     for _ in range(20):
         x, y = int(rng.integers(0, scene[1] - size[1] + 1)), int(rng.integers(0, scene[0] - size[0] + 1))
         if all(x + size[1] <= a or a + w <= x or y + size[0] <= b or b + h <= y for a, b, w, h in taken):

@@ -18,8 +18,8 @@ from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
 from oodlit.objects.results.summary import summary_tables
 
 CAVEAT = (
-    "One small detector on drawn scenes: what is known and unknown is certain here, the order of the OOD detectors is"
-    " not that of large networks."
+    "One small detector on drawn scenes: which objects are unknown is certain, but large networks may rank"
+    " the OOD detectors in another order."
 )
 
 
@@ -73,7 +73,7 @@ def run_objects(
                 output_dir=out,
                 settings=ObjectSettings(t_star=t_star, bootstrap=bootstrap, seed=seed),
                 record=lambda: {
-                    "title": "A detector of the digits 0-6 meets others",
+                    "title": "A detector of the digits 0-6 on scenes with unknown objects",
                     "not_applicable": left_out,
                     "every_detector": True,
                     "caveat": CAVEAT,

@@ -184,7 +184,7 @@ def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
         done = f"{started[0]} of {started[1]} data sets done"
         _say(console, f"{out}: found an unfinished run ({done}); resuming if it is the same run")
     if is_replaced and (started is None or is_complete(out)):
-        _say(console, f"{out}: found results of an earlier run; they are replaced unless they are those of this run")
+        _say(console, f"{out}: found results of an earlier run; they will be replaced unless they belong to this run")
 
 
 def _report_complete(
@@ -232,9 +232,13 @@ def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
     backbone, head, weights = asked.backbone, asked.head, asked.weights
     if isinstance(backbone, OODModule | RecordedModule):
         if head is not None:
-            raise InvalidArgumentError(f"head={head!r}: pass it to the OODModule that is the backbone")
+            raise InvalidArgumentError(
+                f"head={head!r}: the backbone is already an OODModule; pass head to that OODModule instead"
+            )
         if weights != "hub":
-            raise InvalidArgumentError(f"weights={weights!r}: pass them to the OODModule that is the backbone")
+            raise InvalidArgumentError(
+                f"weights={weights!r}: the backbone is already an OODModule; pass weights to that OODModule instead"
+            )
         backbone.acceleration = backbone.acceleration.with_options(**asked.faster)
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"

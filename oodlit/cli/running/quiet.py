@@ -76,7 +76,7 @@ class RunProgress(pl.Callback):
 
 
 class Announcement(pl.Callback):
-    """Report a text before the first batch, and again whenever it has changed.
+    """Print a text before the first batch, and again whenever the text has changed.
 
     Args:
         text: Returns the current text.
@@ -88,7 +88,7 @@ class Announcement(pl.Callback):
         self._reported = ""
 
     def on_predict_start(self, *_: Any, **__: Any) -> None:
-        """Report the text, unless it was reported before."""
+        """Print the text, unless it was printed before."""
         if (text := self.text()) != self._reported:
             self._reported = text
             self.say(text)
@@ -97,7 +97,7 @@ class Announcement(pl.Callback):
 
 
 class _Collector(logging.Handler):
-    """Keep messages instead of printing them."""
+    """Collect messages instead of printing them."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

@@ -68,7 +68,7 @@ def through_cache(
         tell(f"cache hit for {', '.join(names)}; the network will not run")
         asked = {"dtype": dtype, "precision": str(trainer.get("precision", "32-true"))}
         if differences := _differences(cache.manifest.how, asked, data):
-            tell(f"recorded with {differences}; using it as it is")
+            tell(f"the cache was recorded with {differences}; using it unchanged")
     return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
 
 
@@ -97,13 +97,13 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
     beyond = [name for name, d in chosen.items() if d.required_needs & {"images", "hidden", "model"}]
     if beyond and (strict or len(beyond) == len(chosen)):
         raise RequirementError(
-            f"--cache: expected detectors that a cache can serve, but it contains neither images nor the network, which"
-            f" {', '.join(beyond)} read; remove them, or omit --cache"
+            f"--cache: a cache contains neither images nor the network, which {', '.join(beyond)} require;"
+            " remove these detectors, or omit --cache"
         )
 
 
 def _differences(how: Mapping[str, Any], asked: Mapping[str, str], data: OODDataModule) -> str:
-    """Settings of a cache that differ from the requested ones, as text; empty if there are none."""
+    """Describe the settings of a cache that differ from the requested ones; empty if there are none."""
     requested = dict(asked)
     if not data.decode_on_device:
         requested["decoder"] = workers_decoder(data.decode)
