@@ -1,4 +1,6 @@
-"""MkDocs hooks: pages from other files of the repository, folders in the navigation, no files from other servers.
+"""MkDocs hooks: pages from other files of the repository, folders in the navigation, Markdown versions of all pages.
+
+They also check that no page loads a file from another server.
 
 Only MkDocs imports this file. It reads the package as text, so it requires no torch.
 """
@@ -14,11 +16,16 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
-from notebook_page import as_page  # MkDocs runs this file by itself, not as part of a package
+from markdown_twins import write as write_twins  # MkDocs runs this file by itself, not as part of a package
+from notebook_page import as_page
 from public_names import MODULES, ROOT, api_page
 
 ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}
 """Page of the site -> file at the top of the repository."""
+TEXTS: dict[str, str] = {}
+"""Markdown of the pages by path, of the build that is running."""
+NAV: list[Any] = []
+"""Sections and pages of the navigation."""
 FOREIGN = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=["']?https?:"""
 )
@@ -63,6 +70,27 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
         return markdown
     title = markdown.partition("\n")[0].removeprefix("# ")
     return f"{markdown}\n[The class][oodlit.detectors.{title}]\n"
+
+
+def on_env(env: Any, config: MkDocsConfig, files: Files) -> None:
+    """Keep the Markdown of the pages, before they are rendered into HTML."""
+    TEXTS.update({file.src_uri: file.page.markdown for file in files.documentation_pages() if file.page})
+
+
+def on_nav(nav: Any, config: MkDocsConfig, files: Files) -> None:
+    """Keep the navigation for the list of pages."""
+    NAV[:] = nav.items
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the Markdown version of every page."""
+    write_twins(
+        Path(config.site_dir),
+        NAV,
+        TEXTS,
+        title=config.site_name,
+        description=config.site_description or config.site_name,
+    )
 
 
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:

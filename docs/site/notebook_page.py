@@ -30,7 +30,7 @@ def as_page(notebook: Notebook, name: str) -> str:
         source = "".join(cell["source"])
         parts.append(source if cell["cell_type"] == "markdown" else f"```python\n{source}\n```")
         parts += [_as_text(output) for output in cell.get("outputs", ())]
-    parts.insert(1, f"This page is a notebook: [{name}]({name}).")
+    parts.insert(2, f"This page is a notebook: [{name}]({name}).")
     return "\n\n".join(parts) + "\n"
 
 

@@ -68,10 +68,15 @@ def api_page(module: str) -> str:
     ambiguous.
     """
     files = {file.stem for file in ROOT.joinpath(*module.split(".")).glob("*.py")}
-    homes = {alias.name: line.module for line in _imported(module) for alias in line.names}
-    paths = (f"{homes[name] if name in files else module}.{name}" for name in public_names(module))
+    paths = (f"{home(module, name) if name in files else module}.{name}" for name in public_names(module))
     names = "\n\n".join(f"::: {path}" for path in paths)
     return f"# {module}\n\n{summary(module)}\n\n{names}\n"
+
+
+def home(module: str, name: str) -> str:
+    """The module from which a public module imports a name; the module itself if it defines the name."""
+    homes = {alias.name: line.module for line in _imported(module) for alias in line.names}
+    return homes.get(name) or module
 
 
 def _tree(module: str) -> ast.Module:

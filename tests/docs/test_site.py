@@ -14,7 +14,8 @@ from tests.test_exports import PACKAGES, _exported
 sys.path.append(str(DOCS / "site"))
 public_names = importlib.import_module("public_names")
 sys.path.remove(str(DOCS / "site"))
-MADE = {"security.md", "changelog.md", "conduct.md", "notebooks/quickstart.md"}
+LESSONS = {f"notebooks/{file.stem}.md" for file in (DOCS / "notebooks").glob("*.ipynb")}
+MADE = {"security.md", "changelog.md", "conduct.md", *LESSONS}
 """Pages that the site generates from other files."""
 NAMES = 300
 """Smallest number of public names on the pages."""
