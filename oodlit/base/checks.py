@@ -201,6 +201,17 @@ def check_names(owner: str, name: str, value: object) -> None:
         raise InvalidArgumentError(f"{owner}: expected {name} to be a list of names, got {value!r}; write [{value!r}]")
 
 
+def check_items(owner: str, name: str, value: object, kind: type) -> None:
+    """Refuse anything but a list or tuple of objects of one class, such as a single object.
+
+    Raises:
+        InvalidArgumentError: `value` is not one.
+    """
+    if not isinstance(value, list | tuple) or not all(isinstance(item, kind) for item in value):
+        hint = f"; write [{value!r}]" if isinstance(value, kind) else ""
+        raise InvalidArgumentError(f"{owner}: expected {name} to be a list of {kind.__name__}, got {value!r}{hint}")
+
+
 def check_choice(owner: str, name: str, value: object, choices: Collection[object]) -> None:
     """Refuse a setting that is not one of the choices.
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
+from oodlit.base.checks import check_items
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.datamodules.stream import Sample, Stream, pick_samples
 
@@ -28,6 +29,7 @@ class PooledSource:
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
+        check_items("PooledSource", "streams", streams, Stream)
         if not streams:
             raise InvalidArgumentError("PooledSource: expected at least one stream, got none")
         self.streams = tuple(streams)

@@ -14,7 +14,7 @@ from oodlit.results.display_names import display_names
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
-    "config", "time", "format", "kind", "fit", "id_quality", "ms_per_box", "part_checksums",
+    "config", "time", "format", "kind", "fit", "id_quality", "ms_per_box", "part_checksums", "entry_checksums",
 }  # fmt: skip
 """Entries of run.json that the page shows elsewhere; all others are listed under "Run"."""
 

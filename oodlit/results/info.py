@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from oodlit.base.checks import check_items
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.settings import Settings
@@ -87,8 +88,9 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
     """The one data set with role ID.
 
     Raises:
-        InvalidArgumentError: There is none, or more than one, or a name occurs twice.
+        InvalidArgumentError: There is none, or more than one, a name occurs twice, or `datasets` is not a list.
     """
+    check_items("Results", "datasets", datasets, DatasetInfo)
     names = [info.name for info in datasets]
     if len(set(names)) < len(names):
         raise InvalidArgumentError(f"data set names must be distinct: {', '.join(names)}")

@@ -346,12 +346,16 @@ class Results(RunResults):
     # --- exports --------------------------------------------------------------------------------------------------
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as CSV, with numbers that read back exactly."""
+        """Write the table as CSV, with numbers that read back exactly.
+
+        Raises:
+            InvalidArgumentError: The folder does not exist, or the path is a folder. All exports raise this error.
+        """
         self._written(self.table.to_csv(index=False, lineterminator="\n"), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the table as Parquet."""
-        write_bytes(Path(path), self.table.to_parquet(index=False))
+        _write(path, self.table.to_parquet(index=False))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The table as a JSON list of records (NaN = null); written to `path` if given."""
@@ -384,5 +388,15 @@ class Results(RunResults):
 
     def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
         if path is not None:
-            write_bytes(Path(path), text.encode())
+            _write(path, text.encode())
         return text
+
+
+def _write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write an export. Its folder must exist: a new folder is often a misspelled one."""
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise InvalidArgumentError(f"cannot write {file}: the folder {file.parent} does not exist; create it first")
+    if file.is_dir():
+        raise InvalidArgumentError(f"cannot write {file}: expected a file name, got a folder")
+    write_bytes(file, data)

@@ -78,6 +78,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         processes: Number of processes of a run that is not complete; 0 in the record of complete results.
         unfinished: What an interrupted run has not finished; None for a complete run.
         checksums: SHA-256 of the other files of complete results, by name; only in the file.
+        entry_checksums: Checksums of the entries that the numbers depend on, by name; only in the file.
         extra: The caller's own entries, which the file keeps beside the others.
     """
 
@@ -117,6 +118,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     processes: int = 0
     unfinished: Unfinished | None = None
     checksums: dict[str, str] = {}
+    entry_checksums: dict[str, str] = {}
     extra: dict[str, Any] = {}
 
     @classmethod

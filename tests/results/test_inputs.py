@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from oodlit.base.checks import check_items
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.metrics.settings import percent
@@ -232,3 +233,26 @@ def test_names_without_values(results):
         results.recompute(classes=["near"])
     with pytest.raises(REFUSED, match="expected runs by name, such as .*, got a list" + OR_TYPE):
         compare_runs([results, results])
+
+
+@pytest.mark.parametrize("export", ["to_csv", "to_parquet", "to_json", "to_latex", "to_markdown"])
+def test_exports_to_a_missing_folder_name_the_folder(results, tmp_path, export):
+    with pytest.raises(InvalidArgumentError, match=r"the folder .*tables does not exist; create it first"):
+        getattr(results, export)(tmp_path / "tables" / "table.txt")
+    with pytest.raises(InvalidArgumentError, match="expected a file name, got a folder"):
+        getattr(results, export)(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given", [DATASETS[1], ["val", "near"], {"val": DATASETS[1]}, "val"])
+def test_data_sets_that_are_no_list_are_refused(given):
+    with pytest.raises(REFUSED, match="expected datasets to be a list of DatasetInfo" + OR_TYPE):
+        Results.from_scores(run_scores(), given, DETECTORS)
+    with pytest.raises(InvalidArgumentError, match=r"R: expected datasets to be a list of DatasetInfo, got "):
+        check_items("R", "datasets", given, DatasetInfo)
+
+
+def test_a_single_object_in_place_of_a_list_is_suggested_as_a_list():
+    with pytest.raises(InvalidArgumentError, match=r"got 3; write \[3\]"):
+        check_items("R", "numbers", 3, int)
+    check_items("R", "numbers", [3, 4], int)

@@ -195,6 +195,36 @@ def test_damage_is_named(results, tmp_path, kind):
         Results.load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("entry", "change", "named"),
+    [
+        ("settings", lambda value: value | {"tpr": 0.9}, r"settings\.tpr;"),
+        ("settings", lambda value: value | {"rule": "interpolated", "seed": 3}, r"settings\.rule, settings\.seed;"),
+        ("thresholds", lambda value: value | {"good": {"fpr95": 0.0}}, "thresholds;"),
+        ("datasets", lambda value: value[::-1], "datasets;"),
+        ("masked_accuracy", lambda value: value | {"near": [1, 2]}, "masked_accuracy;"),
+    ],
+)
+def test_entries_that_no_longer_belong_to_the_table_are_named(results, tmp_path, entry, change, named):
+    results.save(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text())
+    edit(tmp_path, **{entry: change(record[entry])})
+    with pytest.raises(DataError, match=rf"run\.json: changed since the run wrote the file: {named} .* recompute"):
+        Results.load(tmp_path)
+    edit(tmp_path, entry_checksums={})  # as in files of earlier versions
+    assert Results.load(tmp_path).table.equals(results.table)
+
+
+def test_a_record_with_another_layout_title_or_note_is_the_same(results, tmp_path):
+    results.save(tmp_path)
+    record = json.loads((tmp_path / "run.json").read_text()) | {"title": "Mine", "note": "checked"}
+    (tmp_path / "run.json").write_text(json.dumps(record, sort_keys=True, indent=7))
+    found = Results.load(tmp_path)
+    assert (found.run.title, found.run.extra, found.run.entry_checksums) == ("Mine", {"note": "checked"}, {})
+    found.save(tmp_path / "again")
+    assert Results.load(tmp_path / "again").run == found.run
+
+
 def test_what_is_no_folder_of_results(tmp_path):
     (tmp_path / "file").write_text("x")
     for name in ("file", "nowhere"):

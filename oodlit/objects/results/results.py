@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from msgspec import structs
 
+from oodlit.base.checks import check_items
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.roles import Role
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
@@ -67,6 +68,7 @@ class ObjectResults(AnyResults):
             DataError: An image has no annotations, or an ID object has a class that the network does not know.
             NonFiniteScoreError: A score is NaN.
         """
+        check_items("ObjectResults", "sets", sets, ObjectSet)
         detectors = list(dict.fromkeys(name for entry in sets for name in entry.scores))
         tables = make_tables(sets, detectors, class_names)
         notes, quality = list(tables.notes), {}

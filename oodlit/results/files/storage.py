@@ -3,12 +3,13 @@
 import contextlib
 import hashlib
 import io
+import json
 import math
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from msgspec import structs
 
 from oodlit.base.atomic import fsync, move, remove, temporary_folder
 from oodlit.base.errors import DataError, InvalidArgumentError
-from oodlit.base.json_files import parse_json, to_json
+from oodlit.base.json_files import parse_json, to_json, to_plain
 from oodlit.base.sizes import check_parquet
 from oodlit.results.run_record import RunRecord
 
@@ -39,6 +40,9 @@ GONE = ".gone-"
 """Prefix of an empty file that marks a part which the new results do not have."""
 _ATTEMPTS = 20
 _ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
+_CHECKED = ("confidences", "counts", "data", "datasets", "detector_settings", "detectors", "masked_accuracy", "pools",
+            "settings", "thresholds", "trainer", "class_names", "id_quality", "t_star_rule", "fit_on")  # fmt: skip
+"""Entries of the record that say how the numbers came about."""
 _NUMBERS = ("value", "ci_low", "ci_high", "t_star", "tau", "iou")
 _COUNTS = ("n_id", "n_ood", "n_objects", "n_images")
 """Columns of the table; those after the third and the second exist for boxes only."""
@@ -88,7 +92,9 @@ def write(
             if name not in written and (target / name).exists():
                 (temporary / f"{GONE}{name}").touch()
         checksums = {name: hashlib.sha256((temporary / name).read_bytes()).hexdigest() for name in written}
-        (temporary / RUN).write_text(to_json(structs.replace(run, checksums=checksums).entries()), encoding="utf-8")
+        entries = structs.replace(run, checksums=checksums).entries()
+        entries["entry_checksums"] = _entry_checksums(to_plain(entries))
+        (temporary / RUN).write_text(to_json(entries), encoding="utf-8")
         if add is not None:
             add(temporary)
             kept = {path.resolve() for path in ([keep] if isinstance(keep, Path) else keep or ())}
@@ -196,7 +202,26 @@ def _parsed(
     parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
     most = sum(getattr(run, "counts", {}).values()) or None
     table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES], most=most)
-    return table, scores, structs.replace(run, checksums={}), parts
+    _check_entries(content[RUN], run.entry_checksums, source / RUN)
+    return table, scores, structs.replace(run, checksums={}, entry_checksums={}), parts
+
+
+def _entry_checksums(entries: Mapping[str, Any]) -> dict[str, str]:
+    """Checksums of the entries in `_CHECKED` and of every setting, by name."""
+    found = {name: entries[name] for name in _CHECKED if name in entries}
+    found |= {f"settings.{name}": value for name, value in found.pop("settings", {}).items()}
+    texts = {name: json.dumps(value, sort_keys=True).encode() for name, value in found.items()}
+    return {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
+
+
+def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None:
+    """Refuse a record whose entries were changed; records of earlier versions have no checksums of entries."""
+    found = _entry_checksums(parse_json(content, dict, where=str(path))) if known else {}
+    if changed := sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name)):
+        raise DataError(
+            f"{path}: changed since the run wrote the file: {', '.join(changed)}; the results do not belong to these"
+            " values. Restore the file; to evaluate with other settings, use recompute()"
+        )
 
 
 def _check_present(names: Iterable[str], content: Collection[str], source: Path) -> None:
