@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from oodlit.base.code_identity import code_digest
+from oodlit.base.secrets import mask_text
 from oodlit.base.value_description import describe, hash_of
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
@@ -69,7 +70,8 @@ def workers_decoder(decode: Decode) -> str:
 def decoder_of(decode: Decode) -> str:
     """Identify a decoder that may return other pixels than `decode_image`; empty for that one.
 
-    An object is identified by its attributes, too, and a function by the values that it holds from outside.
+    An object is identified by its attributes, too, and a function by the values that it holds from outside. Secrets
+    among the arguments are masked, because records keep this text; a hash of all arguments follows them.
 
     Example:
         >>> decoder_of(partial(decode_image, max_pixels=10**9)), decoder_of(partial(decode_image, reduce_to=8))
@@ -85,7 +87,10 @@ def decoder_of(decode: Decode) -> str:
     )
     name = getattr(function, "__qualname__", type(function).__qualname__)
     is_plain = function is decode_image or (isinstance(function, FunctionType) and not function.__closure__)
-    return " ".join(filter(None, [f"{name}({given})", "" if is_plain else _state(function), code_digest([function])]))
+    masked = mask_text(given)
+    hidden = hash_of(given) if masked != given else ""
+    state = "" if is_plain else _state(function)
+    return " ".join(filter(None, [f"{name}({masked})", hidden, state, code_digest([function])]))
 
 
 def _state(value: object) -> str:

@@ -30,5 +30,9 @@ def decoder_for(record: GateRecord, decode: Decode | None) -> Decode:
     decode = decode_image if decode is None else decode
     if (found := decoder_of(decode)) != record.decoder:
         names = (name or "decode_image" for name in (record.decoder, found))
-        raise FingerprintError("Gate: expected decode={}, as in the run, got {}".format(*names))
+        raise FingerprintError(
+            "Gate: expected decode={}, as in the run, got {}; pass the decoder of the run, or evaluate again".format(
+                *names
+            )
+        )
     return decode

@@ -73,3 +73,33 @@ def test_a_run_with_the_usual_decoder_accepts_no_other(tmp_path: Path, files: li
     assert len(scores(gate, files)) == 20
     with pytest.raises(FingerprintError, match="expected decode=decode_image, as in the run, got inverted"):
         Gate.load(folder, model=TinyNetwork(), transform=to_tensor, decode=inverted)
+
+
+def toned(data: bytes, api_key: str = "", store: str = "", color_key: int = 0) -> Image.Image:
+    return inverted(data) if api_key or store or color_key else decode_image(data)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"api_key": "hush hush"},
+        {"store": "https://user:hush@x.org/"},
+        {"color_key": 51, "api_key": "hush"},
+    ],
+    ids=["key", "address", "number"],
+)
+def test_a_decoder_with_secret_arguments_is_recognized_without_writing_them(
+    tmp_path: Path, files: list[Path], options: dict[str, object]
+) -> None:
+    folder = evaluated(tmp_path / "run", files, partial(toned, **options))
+    assert "hush" not in (folder / "run.json").read_text()
+    known = {"model": TinyNetwork(), "transform": to_tensor}
+    gate = Gate.load(folder, decode=partial(toned, **options), **known)
+    expected = Results.load(folder).scores.query("dataset == 'val'")["msp"].tolist()
+    assert scores(gate, files[:10]) == pytest.approx(expected, abs=1e-6)
+    gate.save(tmp_path / "gate")
+    assert "hush" not in (tmp_path / "gate" / "gate.json").read_text()
+    Gate.load(tmp_path / "gate", decode=partial(toned, **options), **known)
+    for name in options:
+        with pytest.raises(FingerprintError, match=r"as in the run, got toned.*; pass the decoder"):
+            Gate.load(folder, decode=partial(toned, **options | {name: "token=other"}), **known)
