@@ -14,7 +14,15 @@ MASK = "***"
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*(?:://|(?<=[a-z]{3}):/(?!/))")
 """The start of an address; `pathlib` turns two slashes into one."""
 _ADDRESS = re.compile(rf"""(?<![A-Za-z0-9+.\-]){_SCHEME.pattern}[^\s"'<>]+""")
-_NAMED = re.compile(r"""(?<![\w./\-])(?P<name>-{0,2}[A-Za-z_][\w.\-]*)\\*["']?[ \t]*[=:][ \t]*""")
+_NAMED = re.compile(
+    r"""(?<![\w./\-])(?P<name>(?P<option>--?)?[A-Za-z_][\w.\-]*)"""
+    r"""(?:\\*["']?[ \t]*[=:][ \t]*|(?(option)(?:["'],?)?[ \t]+(?!--)|(?!)))"""
+)
+"""A name before its value: `name=`, `'name': `, `--name `."""
+_LOGIN = re.compile(
+    r"""(?:(?<![\w./\-*@])|(?<=//)(?<!://))[^\s:/@"'<>,;()\[\]{}=]{1,64}:(?!\\)[^\s/"'<>]{1,1024}@(?=[\w\[])"""
+)
+"""A user and a password without a scheme, up to the host."""
 _QUOTED = r"""\\+"[^"]*"?|\\+'[^']*'?|[bfru]{0,2}"(?:\\.|[^"\\])*"?|[bfru]{0,2}'(?:\\.|[^'\\])*'?"""
 _VALUE = re.compile(rf"""{_QUOTED}|(?:(?:Bearer|Basic)[ ]+)?[^\s,;&"')\]}}]+""", re.IGNORECASE | re.DOTALL)
 _PAIR = re.compile(rf"""(?i)([(\[]\s*)(["'])([\w.\-]+)\2(,\s*)({_QUOTED})(?=\s*[)\]])""")
@@ -69,13 +77,16 @@ def mask_address(address: str) -> str:
 def mask_text(text: str) -> str:
     """Mask addresses, and values beside names of secrets, in a message or another text.
 
-    A "key" alone is not masked here: in messages it names an image.
+    A "key" alone is not masked here: in messages it names an image. The word after an option such as `--password` is
+    taken as its value.
 
     Example:
         >>> mask_text("cannot read https://u:p@example.org/a.tar (api_key=5c1, key=far/3)")
         'cannot read https://***@example.org/a.tar (api_key=***, key=far/3)'
+        >>> mask_text("curl --token 5c1 me:5c1@example.org failed")
+        'curl --token *** ***@example.org failed'
     """
-    text = _PAIR.sub(_mask_pair, _ADDRESS.sub(_mask_found, text))
+    text = _PAIR.sub(_mask_pair, _LOGIN.sub(f"{MASK}@", _ADDRESS.sub(_mask_found, text)))
     parts, place = [], 0
     while found := _NAMED.search(text, place):
         parts.append(text[place : found.end()])

@@ -81,11 +81,7 @@ def toned(data: bytes, api_key: str = "", store: str = "", color_key: int = 0) -
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"api_key": "hush hush"},
-        {"store": "https://user:hush@x.org/"},
-        {"color_key": 51, "api_key": "hush"},
-    ],
+    [{"api_key": "hush hush"}, {"store": "https://user:hush@x.org/"}, {"color_key": 51, "api_key": "hush"}],
     ids=["key", "address", "number"],
 )
 def test_a_decoder_with_secret_arguments_is_recognized_without_writing_them(
