@@ -45,7 +45,7 @@ def code_digest(values: Iterable[object]) -> str:
     for kind in custom:
         file = _file_of(kind.__module__)
         if file is not None:
-            _collect(kind.__module__, file, roots, files)
+            _collect(kind.__module__, file, roots, folder_of(kind.__module__), files)
         if file is None or not isinstance(kind, type):  # several functions of one file can have one name
             digest.update(repr([*_compiled(kind)]).encode())
     for name, file in sorted(files.items()):
@@ -65,8 +65,8 @@ def _is_known(module: str) -> bool:
     return root in KNOWN or (root in sys.stdlib_module_names and root != "__main__")
 
 
-def _file_of(module: str, importer: str = "") -> Path | None:
-    """Find the file of a module without importing the module; None if there is no file."""
+def _file_of(module: str, folder: list[str] | None = None) -> Path | None:
+    """Find the file of a module without importing the module, last in `folder`; None if there is no file."""
     if module in sys.modules:
         found = getattr(sys.modules[module], "__file__", None)
         return Path(found) if found and Path(found).is_file() else None
@@ -74,24 +74,24 @@ def _file_of(module: str, importer: str = "") -> Path | None:
     for part in module.split("."):
         spec = importlib.machinery.PathFinder.find_spec(part, places)
         if spec is None and places is None:
-            spec = importlib.machinery.PathFinder.find_spec(part, folder_of(importer))
+            spec = importlib.machinery.PathFinder.find_spec(part, folder or [])
         if spec is None:
             return None
         places = list(spec.submodule_search_locations or ())
     return Path(spec.origin) if spec and spec.origin and Path(spec.origin).is_file() else None
 
 
-def _collect(module: str, file: Path, roots: set[str], files: dict[str, Path]) -> None:
-    """Add a file, and the files of the same project that it imports."""
+def _collect(module: str, file: Path, roots: set[str], folder: list[str], files: dict[str, Path]) -> None:
+    """Add a file, and the files of the same project that it imports, now or later; `folder` is searched last."""
     files[module] = file
     if file.suffix != ".py":
         return
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     for name in _imported(file, package):
-        if name in files or _is_known(name) or (found := _file_of(name, module)) is None:
+        if name in files or _is_known(name) or (found := _file_of(name, folder)) is None:
             continue
         if name.partition(".")[0] in roots or not _is_installed(found):
-            _collect(name, found, roots, files)
+            _collect(name, found, roots, folder, files)
 
 
 def _is_installed(file: Path) -> bool:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from msgspec import structs
 
-from oodlit.base.atomic import write_bytes
 from oodlit.base.checks import check_names
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.json_files import to_json
@@ -355,7 +354,7 @@ class Results(RunResults):
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the table as Parquet."""
-        _write(path, self.table.to_parquet(index=False))
+        export.write_export(path, self.table.to_parquet(index=False))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The table as a JSON list of records (NaN = null); written to `path` if given."""
@@ -388,15 +387,5 @@ class Results(RunResults):
 
     def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
         if path is not None:
-            _write(path, text.encode())
+            export.write_export(path, text.encode())
         return text
-
-
-def _write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Write an export. Its folder must exist: a new folder is often a misspelled one."""
-    file = Path(path)
-    if not file.parent.is_dir():
-        raise InvalidArgumentError(f"cannot write {file}: the folder {file.parent} does not exist; create it first")
-    if file.is_dir():
-        raise InvalidArgumentError(f"cannot write {file}: expected a file name, got a folder")
-    write_bytes(file, data)

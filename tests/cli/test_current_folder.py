@@ -97,6 +97,24 @@ def test_late_imports_are_part_of_the_code() -> None:
     assert code_digest([named.later]) != before
 
 
+def test_late_imports_of_late_imports_are_part_of_the_code() -> None:
+    Path("first_of_four.py").write_text("def later(x):\n    import second_of_four\n    return second_of_four.f(x)\n")
+    Path("second_of_four.py").write_text("def f(x):\n    from third_of_four import g\n    return g(x)\n")
+    Path("third_of_four.py").write_text("def g(x):\n    import fourth_of_four as h\n    return h.SCALE * x\n")
+    Path("fourth_of_four.py").write_text("SCALE = 3\n")
+    search_current_folder()
+    function = import_module("first_of_four").later
+    before = code_digest([function])
+    for name in ("third_of_four", "fourth_of_four"):
+        with Path(f"{name}.py").open("a") as file:
+            file.write("# changed\n")
+        changed = code_digest([function])
+        assert changed != before
+        before = changed
+    assert function(2) == 6
+    assert code_digest([function]) == before
+
+
 def test_networks_are_found_by_dotted_path() -> None:
     Path("package_here", "net.py").write_text(
         "from torch import nn\nclass Net(nn.Linear):\n    def __init__(self):\n        super().__init__(3, 2)\n"

@@ -1,10 +1,14 @@
 """Summaries as text: Markdown, LaTeX, JSON, in the style of the papers' tables (percent, one decimal, best in bold)."""
 
 import itertools
+import os
 import re
+from pathlib import Path
 
 import pandas as pd
 
+from oodlit.base.atomic import write_bytes
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.results.glossary import entry_of, value_text
 
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
@@ -55,6 +59,20 @@ def to_latex_text(summary: pd.DataFrame) -> str:
         lines.append(" & ".join([_escaped(str(name)), *map(str, row)]) + r" \\")
     note = [f"% {summary.attrs['note']}"] if "note" in summary.attrs else []
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
+
+
+def write_export(path: str | os.PathLike[str], data: bytes) -> None:
+    """Write a file into a folder that exists: a missing one is often misspelled.
+
+    Raises:
+        InvalidArgumentError: The folder does not exist, or the path is a folder.
+    """
+    file = Path(path)
+    if not file.parent.is_dir():
+        raise InvalidArgumentError(f"cannot write {file}: the folder {file.parent} does not exist; create it first")
+    if file.is_dir():
+        raise InvalidArgumentError(f"cannot write {file}: expected a file name, got a folder")
+    write_bytes(file, data)
 
 
 def _title(column: object) -> str:
