@@ -41,13 +41,13 @@ class Batch(TypedDict):
     seconds: dict[str, float]
     """Seconds spent reading, decoding and transforming the samples; empty if not measured."""
     waiting: NotRequired[Waiting]
-    """Rows that a device decodes and that are still files; removed before the batch leaves its loader."""
+    """Rows with files that the device still has to decode; removed before the batch leaves its loader."""
     exact: NotRequired[ExactReading]
-    """Reads the images that a device decoded with the workers' decoder and transform."""
+    """Reads device-decoded images again, with the workers' decoder and transform."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
-    """Positions of one of several readers: contiguous, disjoint, complete, and of sizes that differ by at most 1.
+    """Return the positions of one reader. All readers have disjoint ranges that cover everything, of nearly equal size.
 
     Example:
         >>> [reader_range(7, r, 3) for r in range(3)]
@@ -81,7 +81,7 @@ class StreamBatches(IterableDataset[Any]):
         return [part[n * self.batch_size :] for part, n in zip(ranges, self._read_before(ranges), strict=True)]
 
     def _read_before(self, ranges: Sequence[range]) -> list[int]:
-        """How many of the first `start` batches each worker delivers: they take turns until they run out."""
+        """Return how many of the first `start` batches each worker delivers: workers take turns until they run out."""
         left, done = [-(-len(part) // self.batch_size) for part in ranges], [0] * len(ranges)
         for _ in range(min(self.start, sum(left))):
             fewest = min(n for n, rest in zip(done, left, strict=True) if n < rest)
@@ -102,7 +102,7 @@ class StreamBatches(IterableDataset[Any]):
         return self._batched(self._samples(positions), len(positions))
 
     def _batched(self, samples: Iterator[Sample], most: int) -> Iterator[Batch]:
-        """Yield batches of samples, of which there are at most `most`."""
+        """Yield batches; `samples` yields at most `most` samples."""
         rows = self._rows(most)
         for count, sample in enumerate(self._measured(samples), 1):
             self._add(rows, sample)
@@ -123,7 +123,7 @@ class StreamBatches(IterableDataset[Any]):
             self._like = image
 
     def unusable(self, sample: Sample, reason: str) -> tuple[str, str]:
-        """Key and reason of a sample that cannot be used.
+        """Return the key of an unusable sample, and the reason.
 
         Raises:
             DataError: Unusable samples are not skipped.
@@ -176,7 +176,7 @@ class StreamBatches(IterableDataset[Any]):
         return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
 
     def _image(self, sample: Sample) -> tuple[str, Tensor | Jpeg | None]:
-        """The network's input, a file for the device, or None and the reason."""
+        """Return the network's input, a file for the device to decode, or None with the reason."""
         if sample.error is not None:
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
@@ -230,7 +230,7 @@ class StreamBatches(IterableDataset[Any]):
         return transformed
 
     def blank(self) -> Tensor:
-        """The network's input for a black image."""
+        """Return the network's input for a black image."""
         what = f"stream {self.stream.name!r}, a black 64 x 64 image that stands in for unusable ones"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 

@@ -98,11 +98,11 @@ def align_streams(streams: Sequence[Stream], class_names: tuple[str, ...] = ()) 
 
 
 def _check_order(names: tuple[str, ...], source: str) -> None:
-    """Refuse an order that only follows from how the names are sorted."""
+    """Refuse class names in an order that comes only from sorting them."""
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
-            f"{source}: {len(names)} classes are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}), so"
-            f" their labels are unknown; pass class_names in the order of the classifier"
+            f"{source}: the {len(names)} class names are numbers other than 0, ..., {len(names) - 1} (first"
+            f" {names[0]!r}), so their labels are unknown; pass class_names in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):
@@ -124,9 +124,9 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
-            f"stream {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among those of {source}:"
-            f" {_shown(unknown)} (known: {_shown(names)}); rename the classes, remove these images, or pass"
-            " class_names=[...] in the order of the classifier"
+            f"stream {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among the classes of"
+            f" {source}: {_shown(unknown)} (known: {_shown(names)}); rename the classes, remove these images,"
+            " or pass class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"stream {stream.name!r}", keys), (source, known)):
         if twice := repeated(found):
@@ -200,7 +200,7 @@ def _key(name: str) -> str:
 
 
 def _are_labels(own: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether one side uses the numbers 0, 1, ... as names: folders named after labels."""
+    """Whether one of the two lists uses the numbers 0, 1, ... as names, like folders named after labels."""
     if all(name.isdecimal() for name in (*own, *names)):
         return False
     return (_are_indices(own) and len(own) <= len(names)) or (_are_indices(names) and len(own) == len(names))

@@ -103,8 +103,8 @@ class OODDataModule(pl.LightningDataModule):
         ids = [stream.name for stream in streams if stream.role is Role.ID]
         if len(ids) != 1:
             raise InvalidArgumentError(
-                f"streams: expected exactly one with role ID, the positive class of every metric; got {len(ids)}"
-                f" ({', '.join(ids) or 'none'})"
+                "streams: expected exactly one stream with role ID (the positive class of every metric), got"
+                f" {len(ids)} ({', '.join(ids) or 'none'})"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"stream {empty[0]!r} has no samples; remove it")

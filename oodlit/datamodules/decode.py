@@ -22,7 +22,7 @@ MAX_PIXELS = 89_478_485
 """Default limit of width * height: a quarter of a gigabyte as RGB."""
 
 MAX_SCANS = 100
-"""Most scans of a JPEG: each takes as long as a whole image. Progressive files have about ten."""
+"""Largest number of scans in a JPEG: decoding each takes as long as a whole image. Progressive files have about ten."""
 
 Decode = Callable[[bytes], Image.Image]
 """A decoder from the bytes of an image file to an image, such as `decode_image`."""

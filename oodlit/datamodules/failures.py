@@ -55,7 +55,7 @@ class Failure:
         self.error = error
 
     def __getstate__(self) -> tuple[list[BaseException], str]:
-        """The chain of causes, each picklable, and the traceback as text."""
+        """Return the chain of causes in picklable form, and the traceback as text."""
         chain: list[BaseException] = []
         error: BaseException | None = self.error
         while error is not None and len(chain) < MAX_CAUSES:
@@ -77,7 +77,7 @@ MAX_CAUSES = 20
 
 
 def _movable(error: BaseException) -> BaseException:
-    """The error itself, or its description as a `RuntimeError` if it cannot be pickled."""
+    """Return the error if it can be pickled, otherwise a `RuntimeError` with its description."""
     try:
         arrived = pickle.loads(pickle.dumps(error))
     except Exception:  # of a class that cannot be pickled or rebuilt

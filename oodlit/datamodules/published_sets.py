@@ -255,7 +255,7 @@ def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iter
     each = description.per_label
     if wrong := {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}:
         shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
-        yield f"{len(wrong)} labels do not have the expected {each} images ({shown})"
+        yield f"{len(wrong)} labels do not have {each} images each as expected ({shown})"
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
@@ -266,7 +266,7 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder contains shards instead of images."""
+    """Whether a folder contains shards rather than images."""
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 

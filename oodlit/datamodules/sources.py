@@ -197,7 +197,7 @@ def _check_lengths(owner: str, count: int, what: str, **columns: Sequence[object
     for name, values in columns.items():
         if values is not None and len(values) != count:
             raise InvalidArgumentError(
-                f"{owner}: expected one of {name} per {what}, got {len(values)} for {count} {what}s"
+                f"{owner}: expected {name} to have one entry per {what}, got {len(values)} for {count} {what}s"
             )
 
 

@@ -170,7 +170,7 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
 
 
 def locate_range(ends: Sequence[int], start: int, stop: int) -> Iterator[tuple[int, range]]:
-    """Find the parts of a source with the positions start, ..., stop - 1.
+    """Find the parts of a source that contain the positions start, ..., stop - 1.
 
     Args:
         ends: End of each part, ascending: the position after its last one.

@@ -98,7 +98,7 @@ def _state(value: object) -> str:
 
 
 def _split(stream: Stream) -> str:
-    """The parts of a pool, with a digest: two lists may have the same name."""
+    """Describe the parts of a pool, with a hash of its list: two lists may have the same name."""
     parts = getattr(stream.split, "parts", None)
     return str(stream.split) + (f" {_digest(sorted(parts.items()))}" if parts else "")
 
@@ -126,11 +126,11 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     CorruptedSource: lambda s: [_content(s.images), s.settings, s.seed, s.quality],
     UnitTestSource: lambda s: [s.templates, "" if s.images is None else _content(s.images), s.tests, s.seed, s.scale],
 }
-"""What identifies a source, by its class."""
+"""Facts that identify a source, by its class."""
 
 
 def _sample(source: object) -> str:
-    """A digest of what is in some images; empty if it is known otherwise, or differs from one reading to the next."""
+    """Hash some images; empty if the source is identified in another way, or if two readings differ."""
     for kind, inner in _INNER.items():
         if isinstance(source, kind):
             return _digest(found) if any(found := [_sample(one) for one in inner(source)]) else ""
@@ -145,7 +145,7 @@ def _sample(source: object) -> str:
 
 
 def _images(source: Source) -> str:
-    """A digest of the sampled images; empty if it changes from one reading to the next, or if one cannot be read."""
+    """Hash the sampled images; empty if two readings differ, or if an image cannot be read."""
     try:
         digest, again = (_digest(_read(source)) for _ in range(2))
     except Exception:  # custom sources raise anything; the run reaches the sample later, and names it
@@ -160,11 +160,11 @@ _INNER: dict[type, Callable[[Any], list[object]]] = {
     CorruptedSource: lambda s: [s.images, decoder_of(s.decode)],
     UnitTestSource: lambda s: [s.images, decoder_of(s.decode)],
 }
-"""The sources that others read."""
+"""The sources that a source reads from, by its class."""
 
 
 def _read(source: Source) -> Iterator[object]:
-    """What identifies the samples of a source."""
+    """Yield facts that identify the samples of a source."""
     most = 1024 if isinstance(source, MemorySource) else 32 if isinstance(source, IndexedSource) else 3
     for place in sorted({round(part * (len(source) - 1)) for part in np.linspace(0, 1, most).tolist()} - {-1}):
         yield from map(_seen, source.read(place, place + 1))
@@ -193,7 +193,7 @@ def _size(path: str) -> int:
 
 
 def _dataset(dataset: Any) -> Iterator[object]:
-    """Settings and labels of a map-style data set, and of those that it selects from."""
+    """Return the settings and labels of a map-style data set, and of the data sets that it wraps."""
     seen: set[int] = set()
     while dataset is not None and id(dataset) not in seen:
         seen.add(id(dataset))

@@ -59,7 +59,7 @@ class ThinnedSource:
 
 
 def whole_size(stream: Stream) -> int:
-    """Number of images of a stream before thinning, including those that are missing in a feature cache."""
+    """Number of images of a stream before thinning, including images that are missing from a feature cache."""
     return int(getattr(stream.source, "whole_size", len(stream)))
 
 

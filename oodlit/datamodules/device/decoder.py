@@ -71,7 +71,7 @@ class DeviceDecoder:
     def _in_order(
         self, batch: Batch, waiting: Waiting, made: list[Tensor | None]
     ) -> tuple[list[Tensor], dict[int, int], dict[int, tuple[str, str]]]:
-        """All images; the rows of those that the device decoded, by number of the file; the unusable ones, by row."""
+        """Return all images, the row of each device-decoded file by its number, and the unusable samples by row."""
         stream, ready = self._batches.stream, iter(batch["image"])
         number_of = {row: number for number, row in enumerate(waiting.rows)}
         images: list[Tensor] = []
@@ -94,7 +94,7 @@ class DeviceDecoder:
         return images, decoded, lost
 
     def _made(self, files: Jpegs) -> tuple[list[Tensor | None], float]:
-        """The network's input for every file, None if the device cannot decode it; and the seconds of decoding."""
+        """Return the network's input for every file (None if the device cannot decode it), and the decoding seconds."""
         made: list[Tensor | None] = [None] * len(files)
         decoding = 0.0
         for part in files.parts():
@@ -112,7 +112,7 @@ class DeviceDecoder:
         return made, decoding
 
     def _transformed(self, images: Tensor) -> Iterable[Tensor | None]:
-        """The network's input for images of one size; None each if the transform fails."""
+        """Return the network's input for images of one size; None for each image if the transform fails."""
         try:
             return self._transform(images)
         except torch.OutOfMemoryError:
@@ -159,7 +159,7 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
 
 @contextmanager
 def _own_cuda_stream(device: torch.device) -> Iterator[None]:
-    """Use a separate CUDA stream, which the usual one then waits for.
+    """Run the block on a separate CUDA stream, which the current stream then waits for.
 
     `decode_jpegs` waits for the current stream. A separate one only contains work on earlier files, so that waiting for
     it does not wait for the network.

@@ -43,7 +43,7 @@ class Jpeg(NamedTuple):
 
 
 def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
-    """Return a file that a device decodes like `decode_image`; None for all others, including broken ones.
+    """Return the file if a device decodes it like `decode_image`; None for any other file, including broken ones.
 
     These are 8-bit JPEGs, gray or with luma and chroma under the usual component names. Pillow decodes CMYK, RGB
     components and Adobe's other transforms. It also gets files without an end marker, because device decoders may fill
@@ -79,7 +79,7 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
 
 
 def _has_end(data: bytes, place: int) -> bool:
-    """Whether the scans end with a marker; those in comments or in a following JPEG do not count."""
+    """Whether the scans end with a marker. Markers in comments or in a following JPEG do not count."""
     while found := _MARKER.search(data, place):
         mark, place = found[1][0], found.end()
         if mark in (_START, _END):
@@ -130,7 +130,7 @@ class Jpegs:
         return self.data[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     def parts(self) -> Iterable[range]:
-        """Split the file numbers into parts that may be decoded at a time."""
+        """Split the file numbers into parts that fit in memory when decoded together."""
         start, size = 0, 0
         for number, (height, width) in enumerate(self.sizes):
             size += 3 * height * width
@@ -168,7 +168,7 @@ class ExactReading:
         waiting: The files.
         rows: Row in the finished batch, by number of the file.
         read: From a sample to its exact image.
-        level: How much the network's input grows if a pixel grows by 1 of 255.
+        level: Change of the network's input when a pixel (0 to 255) grows by 1.
     """
 
     def __init__(self, waiting: Waiting, rows: dict[int, int], read: Callable[[Sample], Tensor], level: Tensor) -> None:
@@ -182,7 +182,7 @@ class ExactReading:
         return exact
 
     def deviation(self, images: Tensor, exact: Tensor) -> tuple[float, float]:
-        """Largest and mean difference of pixels that a device decoded, in steps of 1 of 255."""
+        """Return the largest and mean difference between device-decoded and exact pixels, on a scale of 0 to 255."""
         rows = torch.tensor([*self.rows.values()])
         one, other = (values.cpu().double()[rows] for values in (images, exact))
         steps = (one - other).abs() / self.level.abs()

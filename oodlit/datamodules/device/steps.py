@@ -18,7 +18,7 @@ Step = Callable[[Tensor], Tensor]
 LEAVE_OUT = "leave decode_on_device out to transform in workers"
 _INTERPOLATIONS = ("bilinear", "bicubic")
 _LARGEST_DIFFERENCE = 3
-"""Of 255: torchvision's antialiased resizing of tensors differs from Pillow's by up to 2."""
+"""Tolerance on the scale 0 to 255: torchvision's antialiased resizing of tensors differs from Pillow's by up to 2."""
 
 
 class DeviceTransform:
@@ -47,14 +47,14 @@ class DeviceTransform:
         self._steps = _steps([transform])
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The network's input for images of one size."""
+        """Return the network's input for images of one size."""
         is_ready = tuple(images.shape[-2:]) == self._ready_size
         for step in self._ready_steps if is_ready else self._steps:
             images = step(images)
         return images
 
     def level(self) -> Tensor:
-        """How much the network's input grows if a pixel grows by 1 of 255; shape (channels, 1, 1).
+        """Return the change of the network's input when a pixel (0 to 255) grows by 1; shape (channels, 1, 1).
 
         Raises:
             InvalidArgumentError: The steps do not fit each other.
@@ -116,12 +116,12 @@ def _steps(transforms: Iterable[Any]) -> list[Step]:
 
 
 def _unchanged(step: Any) -> Step:
-    """Images are RGB already, or tensors."""
+    """Leave out the step: images are already RGB, or tensors."""
     return lambda images: images
 
 
 def _itself(step: Step) -> Step:
-    """The step does the same to tensors."""
+    """Return the step unchanged: it does the same to tensors."""
     return step
 
 

@@ -167,7 +167,7 @@ class CorruptedSource:
 
 @dataclass(frozen=True)
 class CorruptedListing:
-    """The images of a source as entries to be packed, with the same keys; generated when they are written."""
+    """The images of a source as entries for a shard, with the same keys; generated when they are written."""
 
     source: CorruptedSource
 

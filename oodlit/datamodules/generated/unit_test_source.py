@@ -129,7 +129,7 @@ class UnitTestSource(IndexedSource):
 
 @dataclass(frozen=True)
 class UnitTestListing:
-    """The images of a source as entries to be packed, with the same keys; generated when they are read."""
+    """The images of a source as entries for a shard, with the same keys; generated when they are read."""
 
     source: UnitTestSource
 
@@ -204,7 +204,7 @@ def unit_test_stream(
 
 
 def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]:
-    """All positions, in randomly ordered runs of neighbors."""
+    """Return all positions: neighbors stay together in short runs, and the runs are in random order."""
     starts = _RUN * rng.permutation(-(-length // _RUN))
     positions = (starts[:, None] + np.arange(_RUN)).ravel()
     return np.asarray(positions[positions < length], np.int64)

@@ -42,7 +42,7 @@ class PipelineBatches(StreamBatches):
 
 
 class PipelineLoader(StreamLoader):
-    """Batches of this process's part of a pipeline, whose number is known at the end only."""
+    """Batches of this process's part of a pipeline. The number of batches is known only at the end."""
 
     batches_class = PipelineBatches
 

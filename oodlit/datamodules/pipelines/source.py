@@ -82,7 +82,7 @@ class PipelineSource:
         return map(self.to_sample, self.pipeline)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Samples start, ..., stop - 1 as a single process would see them; those before are read as well."""
+        """Samples start, ..., stop - 1 in the order of a single process; all earlier samples are read as well."""
         samples, end = islice(self.part(), max(start, 0), max(stop, 0)), object()
         while True:
             with _single_process():  # only while the pipeline works: other code reads the environment, too

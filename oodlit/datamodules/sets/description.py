@@ -77,7 +77,7 @@ class DatasetDescription:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names by index: of labels for TRAIN and ID sets, of groups for others; empty if named after folders."""
+        """Names by index: of labels for TRAIN and ID sets, otherwise of groups; empty if named after folders."""
         return imagenet_names() if self.role in NAMES_OF_LABELS else tuple(self.classes)
 
     @property
@@ -178,7 +178,7 @@ def select(
 def _places(
     description: DatasetDescription, paths: Sequence[str], only: Collection[str] | None
 ) -> dict[str, Membership]:
-    """The images of the set among the paths."""
+    """Find the images of the set among the paths."""
     listed = None if only is None else {PurePosixPath(name).name for name in only}
     places: dict[str, Membership] = {}
     for path in filter(is_image, paths):
@@ -200,7 +200,7 @@ def _places(
 
 
 def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> None:
-    """Warn of images that are left out, unless the counts prove that they belong to no set or to another one."""
+    """Warn of images that do not match the layout of the set and are left out."""
     if others := [path for path in paths if is_image(path) and not is_hidden(path)]:
         warnings.warn(
             f"{description.name}: {len(others)} images are left out, because their paths do not match"

@@ -14,7 +14,7 @@ from oodlit.datamodules.shards.writer import Entry
 ESTIMATION, TEST = 150, 50
 _TOO_FEW = " required"
 _ImagesOfClass: TypeAlias = dict[str, tuple[Part, Place]]
-"""By name of the image."""
+"""Part and place of every image of a class, by the name of the image."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,8 @@ def list_imagenet21k(
     if not images:
         few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
-            f"{source}: none of its {len(available)} classes can be used; {few} have fewer than {estimation} + {test}"
-            f" images, the others are excluded by a rule or a list"
+            f"{source}: none of its {len(available)} classes can be used: {few} have fewer than {estimation} +"
+            f" {test} images, and all other classes are excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
@@ -138,7 +138,7 @@ def _drawn(available: Classes, reasons: dict[str, str], estimation: int, test: i
 
 
 def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[str, Part]]:
-    """Parts by wnid and name. The wnid is the last folder that is one, else the file name up to its first "_"."""
+    """Return parts by wnid and name. The wnid is the last folder named like one, or the file name up to "_"."""
     found: dict[str, dict[str, Part]] = {}
     for path, part in parts.items():
         pure = PurePosixPath(path)

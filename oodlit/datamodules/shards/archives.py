@@ -116,7 +116,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
 
 
 _FREE_FILES, _BYTES_PER_FILE = 100_000, 16
-"""Files of a compressed tar of any size, and bytes that each further one takes at least."""
+"""Number of files that any compressed tar may have, and its smallest size in bytes per additional file."""
 _UNREADABLE = (
     *(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError),  # the last two: another compression, or encrypted
@@ -319,8 +319,8 @@ class _CompressedTar:
             self.paths = [name for name, _, _ in islice(_regular(file, path), most + 1)]
         if len(self.paths) > most:
             raise DataError(
-                f"{path}: more than {most:,} files in {path.stat().st_size:,} bytes; unpack the archive and pass the"
-                " folder if this is right"
+                f"{path}: expected at most {most:,} files in an archive of {path.stat().st_size:,} bytes,"
+                " found more; if you trust the archive, unpack it and pass the folder"
             )
 
     def __iter__(self) -> Iterator[File]:

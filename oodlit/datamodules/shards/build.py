@@ -153,7 +153,7 @@ class _Build:
         return self.out / WORK_FOLDER / f"{file}.json"
 
     def clean(self, records: Iterable[ShardRecord]) -> None:
-        """Remove the notes that the manifest has replaced."""
+        """Remove the notes of finished shards that are now in the manifest."""
         for record in records:
             self.sidecar(record.file).unlink(missing_ok=True)
         (self.out / WORK_FOLDER / "lock").unlink(missing_ok=True)

@@ -48,7 +48,7 @@ class _Members(io.RawIOBase):
         return True
 
     def seekable(self) -> bool:
-        """Always, by reading."""
+        """Return True: seeking is done by reading."""
         return True
 
     def tell(self) -> int:

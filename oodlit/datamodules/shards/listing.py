@@ -23,7 +23,7 @@ _DIGITS = 9  # digits of the largest index in a shard
 
 @dataclass(frozen=True)
 class Assignment:
-    """Label and group of a file (-1 = none), and its path in the set (None = that in the source)."""
+    """Label and group of a file (-1 = none), and its path in the set (None = its path in the source)."""
 
     label: int = -1
     group: int = -1
@@ -96,7 +96,8 @@ class _NoImageError(DataError):
         some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
         where = f"{source}: " if isinstance(source, str | Path) else ""
         super().__init__(
-            f"{where}no image of this set among {len(files.paths)} files (first: {some}); check source and layout"
+            f"{where}found no image of this set among {len(files.paths)} files (first: {some}); check the"
+            " source and its layout"
         )
 
 
@@ -174,12 +175,13 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
 
 
 def _check_beside(folders: Mapping[str, str], classes: Mapping[str, str]) -> None:
-    """Refuse images beside the class folders, which would count as one more class and shift the other labels."""
+    """Refuse images beside the class folders: they would count as another class and shift the labels of all classes."""
     if beside := [path for path, folder in folders.items() if classes[folder] == "."]:
         others = ", ".join(map(repr, sorted(set(classes.values()) - {"."})[:3]))
         raise DataError(
-            f"{len(beside)} images are beside the class folders ({others}) and not in one, first {beside[0]!r}; move or"
-            " remove them, or ignore all folders with flat=True (--flat)"
+            f"expected every image to be in a class folder, but {len(beside)} images are beside the class"
+            f" folders ({others}), first {beside[0]!r}; move or remove these images, or ignore all folders"
+            " with flat=True (--flat)"
         )
 
 
@@ -205,13 +207,13 @@ def _check_spelling(names: Sequence[str]) -> None:
 
 
 def _index_order(names: list[str], names_decide: bool) -> list[str]:
-    """Sorted, but numbers that count from 0 are their own index."""
+    """Sort class names. If they are the numbers 0, 1, ..., sort them by number."""
     if set(names) == {str(i) for i in range(len(names))} or (names_decide and all(map(str.isdecimal, names))):
         return sorted(names, key=int)
     if all(name.isdecimal() for name in names):
         raise DataError(
-            f"{len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}), so their"
-            " indices are unknown; pass class_names in the order of the classifier"
+            f"the {len(names)} class folders are numbers other than 0, ..., {len(names) - 1} (first"
+            f" {names[0]!r}), so their indices are unknown; pass class_names in the order of the classifier"
         )
     return names
 

@@ -26,7 +26,7 @@ from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 Shards: TypeAlias = str | Path | Sequence[str | Path]
 """A folder of shards, a pattern, path or URL, or a list of paths or URLs."""
 _MOST_GAPS = 1000
-"""With more gaps per file, the numbers are not a numbering but have another meaning (WordNet ids, dates)."""
+"""Largest number of gaps per file: with more gaps, the numbers do not count the files but are ids or dates."""
 _OTHER = re.compile(r"(?i).*\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|z))")
 
 

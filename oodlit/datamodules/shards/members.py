@@ -63,13 +63,13 @@ class RawSample:
 
     @property
     def is_stray(self) -> bool:
-        """Whether there is no known field, so that this is not a sample."""
+        """Whether the files have no known field and therefore do not form a sample."""
         known = (*IMAGE_FIELDS, LABEL_FIELD, META_FIELD)
         return not any(name.rpartition(".")[2] in known for name in self.fields)
 
     @property
     def error(self) -> str | None:
-        """Why this sample is unusable; None if it is usable."""
+        """The reason why this sample is unusable; None if it is usable."""
         if sum(name in IMAGE_FIELDS for name in self.fields) == 1:
             return None
         names = ", ".join(self.fields)

@@ -244,7 +244,7 @@ def _masked(error: Exception) -> Exception:
 
 
 def _is_whole(path: Path, size: int | None) -> bool:
-    """Whether a copy exists with the right length, or if that is unknown, a tar with its end."""
+    """Whether a complete copy exists: of the right length or, if the length is unknown, a tar with an end marker."""
     if not path.is_file():
         return False
     if size is not None or path.suffix != ".tar":

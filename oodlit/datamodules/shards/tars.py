@@ -14,7 +14,7 @@ _MAX_GLOBAL = 1000
 HEADER_ERRORS = (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError)
 """Errors that tarfile raises on bad headers."""
 _LARGE_RECORDS = tuple(tarfile.BLOCKSIZE * 2**power for power in range(6, 12))
-"""Record sizes above the usual 10,240 bytes that programs write on demand: 32 KiB to 1 MiB."""
+"""Record sizes that programs write on request, instead of the usual 10,240 bytes: 32 KiB to 1 MiB."""
 
 
 def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
@@ -42,7 +42,7 @@ def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.
 
 
 class _LastRead:
-    """A file that remembers its last read, which must be the end-of-archive mark, and bounds what a header reads."""
+    """A file that remembers its last read, to check the end-of-archive marker, and limits the size of headers."""
 
     def __init__(self, file: Any) -> None:
         self._file = file

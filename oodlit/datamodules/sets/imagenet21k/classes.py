@@ -59,7 +59,7 @@ def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
 
 @cache
 def _left_out() -> Mapping[str, str]:
-    """Exclusions without users' lists."""
+    """Return the excluded classes with reasons, without the lists of the user."""
     own = resources.files("oodlit.datamodules.sets.imagenet21k") / "same_or_part.txt"
     known = frozenset(fall11_wnids())
     related = {wnid: reason for wnid, reason in relatives(wnids()).items() if wnid in known}
