@@ -78,7 +78,7 @@ def load_run(
 
 
 def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin]:
-    """Load a fit, and reject another one than the threshold belongs to; records of older versions have no digest."""
+    """Load a fit, and refuse it if the threshold belongs to another fit; records of older versions have no digest."""
     fitted, origin = load(folder)
     if digest and fit_digest(folder) != digest:
         raise FingerprintError(
@@ -89,7 +89,7 @@ def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin
 
 
 def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folder: Path) -> None:
-    """Warn if the threshold belongs to images that a device decoded: a gate decodes on the CPU, to other pixels."""
+    """Warn if the run decoded images on its device: a gate decodes on the CPU, to slightly different pixels."""
     pixels = acceleration.deviation_of_pixels
     if pixels is None or not pixels.largest:
         return
@@ -124,13 +124,13 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if not record.threshold.is_consistent:
         raise DataError(
-            f"{folder / GATE}: expected a finite threshold, a cut that is not above it, an interval, shares from 0 to"
-            f" 1, and no more refused images than images, got {record.threshold!r}; save the gate again"
+            f"{folder / GATE}: expected a finite threshold with a consistent cut, interval, shares and counts,"
+            f" got {record.threshold!r}; save the gate again"
         )
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another, load the folder of"
-            " the run"
+            f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another threshold,"
+            " load the folder of the run"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)
     name = _chosen(detector, (record.detector,), folder)
@@ -179,7 +179,7 @@ def _chosen(detector: str | None, known: Sequence[str], folder: Path) -> str:
     if detector is None and len(known) == 1:
         return known[0]
     if detector is None:
-        raise InvalidArgumentError(f"Gate: which detector of {folder}? Pass detector=, one of {', '.join(known)}")
+        raise InvalidArgumentError(f"Gate: {folder} has several detectors; pass detector=, one of {', '.join(known)}")
     if detector not in known:
         raise UnknownNameError.of(f"detector in {folder}", detector, known)
     return detector

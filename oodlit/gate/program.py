@@ -25,7 +25,7 @@ EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
 
 
 class _Program(nn.Module):
-    """From transformed images to decisions."""
+    """Maps transformed images to decisions."""
 
     cut: Tensor
 
@@ -59,7 +59,7 @@ def _is_finite(values: Tensor) -> Tensor:
 
 
 def _with_plain_scalars(detector: Detector) -> Detector:
-    """Copy a detector with shared tensors, and integers and booleans as plain values, on which a trace can branch."""
+    """Copy a detector with the same tensors, but with integers and booleans as plain values, which a trace can use."""
     copied = copy.deepcopy(detector, {id(tensor): tensor for tensor in detector.buffers()})
     for part in copied.modules():
         for name, value in list(part.named_buffers(recurse=False)):

@@ -158,7 +158,9 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
     if dataset is None and len(known) == 1:
         return known[0]
     if dataset is None:
-        raise InvalidArgumentError(f"Gate: fpr=... of which set? Pass dataset=, one of {', '.join(known) or 'none'}")
+        raise InvalidArgumentError(
+            f"Gate: fpr=... also requires the OOD set; pass dataset=, one of {', '.join(known) or 'none'}"
+        )
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)
     return dataset
@@ -190,7 +192,7 @@ def _at_fpr(
 
 
 def _cut(value: float, id_scores: Float64[np.ndarray, " n"], everything: Float64[np.ndarray, " m"]) -> float:
-    """Return the number halfway between the threshold and the next lower score of the run, at most `BAND` below it."""
+    """Return the number halfway between the threshold and the next lower score, at most `BAND` below the threshold."""
     below = everything[everything < value]
     if not math.isfinite(value) or not len(below):
         return value

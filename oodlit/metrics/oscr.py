@@ -105,7 +105,10 @@ ENTRIES = (
         name="oscr",
         better="higher",
         of=(Role.OOD,),
-        text="area under the fraction of ID accepted and correctly classified, over the fraction of OOD accepted",
+        text=(
+            "area under the curve of ID images accepted and correctly classified over OOD images accepted, both"
+            " as fractions"
+        ),
         function=oscr,
         compute=_compute,
         order=50,

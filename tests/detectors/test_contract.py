@@ -327,7 +327,7 @@ def test_why_not() -> None:
     assert ViM().why_not(facts) == "needs the linear head; levit hides it behind batch-norm"
     assert MSP().why_not(facts) == ""
     assert RankFeat().why_not(facts) == "needs the feature map of a convolutional network; levit has none"
-    assert "needs a train stream" in KNN().why_not(BackboneFacts())
+    assert "needs training images for the fit" in KNN().why_not(BackboneFacts())
     assert "needs images" in find("odin")().why_not(BackboneFacts(available=frozenset({"logits", "model"})))
 
 

@@ -165,7 +165,7 @@ def test_a_large_constant_in_the_bias_is_noted(bias: float) -> None:
         levels.append(float(train.max_logits.mean()))
     plain, detector = detectors
     assert not plain.notes
-    noted = any("inflates alpha as published" in note for note in detector.notes)
+    noted = any("makes alpha so large" in note for note in detector.notes)
     assert noted == (float(train.require("logits").mean()) > 0.5 * levels[1]) == (bias >= 8)
     residual = (train.require("features").double() - detector.origin) @ detector.residual
     np.testing.assert_allclose(float(detector.alpha), levels[1] / float(residual.norm(dim=1).mean()), rtol=1e-6)

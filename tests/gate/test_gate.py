@@ -162,7 +162,7 @@ def test_damaged_gates_are_said(gate: Gate, tmp_path: Path) -> None:
 
 
 def test_what_has_to_be_given_is_said(folder: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"which detector of .* one of msp, mahalanobis, mc_dropout"):
+    with pytest.raises(InvalidArgumentError, match=r"has several detectors; .* one of msp, mahalanobis, mc_dropout"):
         Gate.load(folder, model=TinyNetwork())
     with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
         Gate.load(folder, detector="mahalanobs", model=TinyNetwork())

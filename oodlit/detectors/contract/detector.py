@@ -82,8 +82,8 @@ class Detector(Configured, ABC):
     extra_passes: int = 0
     """Extra forward passes per image beyond the one that every run makes."""
     assumes_non_negative: ClassVar[bool] = False
-    """Whether the detector is designed for features after a ReLU; signed features are refused, noted, or partly lose
-    meaning."""
+    """Whether the detector is designed for features after a ReLU. With negative features it is not applicable, adds a
+    note, or loses part of its effect."""
     compares_images: bool = False
     """Whether an image is compared with stored training images (a bank), so that the cost grows with their number."""
     notes: tuple[str, ...] = ()
@@ -294,7 +294,7 @@ class Detector(Configured, ABC):
                 facts.hint if is_beyond else f", which {facts.name} does not provide"
             )
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
-            return "needs a train stream for the fit; the data has none"
+            return "needs training images for the fit, but the data has no train stream"
         if self.min_train > facts.num_train and not self.is_fitted:
             return f"needs at least {self.min_train} training images, but the train stream has {facts.num_train}"
         if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:

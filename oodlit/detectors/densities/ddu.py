@@ -60,10 +60,7 @@ class DDU(Detector):
     requirements = (_covariances_fit,)
     invariances = frozenset({"class_permutation"})
     same_order_as: ClassVar = {
-        "mahalanobis": (
-            "with the tied covariance the sum over classes hardly differs from its largest term, that of the nearest"
-            " class"
-        )
+        "mahalanobis": ("with a tied covariance, the nearest class dominates the sum over classes")
     }
     presets: ClassVar = {"paper": {"covariance": "full"}}
     reference = Reference(
@@ -72,8 +69,8 @@ class DDU(Detector):
         "CVPR",
         2023,
         "https://arxiv.org/abs/2102.11582",
-        "equal class weights; covariances divided by n; 'tied' by default, since the full form does not fit in memory"
-        " for ImageNet",
+        "classes have equal weights; covariances are divided by n; 'tied' is the default, since full"
+        " covariances of ImageNet's classes do not fit in memory",
     )
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:

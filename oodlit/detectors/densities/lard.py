@@ -65,8 +65,8 @@ class LaRD(Detector):
     host_buffers = frozenset({"bank", "norms", "neighbour"})
     same_order_as: ClassVar = {
         "mahalanobis": (
-            "the channel means of the last block are the features of a network with mean pooling, and both use the"
-            " nearest class under one covariance"
+            "with mean pooling, the features are the channel means of the last block, and both detectors use"
+            " the nearest class under one covariance"
         )
     }
     reference = Reference(
@@ -75,7 +75,7 @@ class LaRD(Detector):
         "UAI",
         2024,
         "https://proceedings.mlr.press/v244/arnez24a.html",
-        "density of the latent representation itself, without the entropy over dropout passes",
+        "estimates the density of the latent representation itself, not of its entropy over dropout passes",
     )
 
     def __init__(

@@ -63,10 +63,10 @@ class NAC(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2306.02879",
-        "the steepness follows from the training images by default, whereas the authors tune it; only the last"
-        " features, whereas the authors' best results average four layers with a backward pass to each; training"
-        " images are chosen by the hash of their keys, not one per class; all are counted, including misclassified"
-        " ones, as in the authors' code",
+        "by default, the steepness is computed from the training images, whereas the authors tune it; only"
+        " the last features are used, whereas the authors' best results average four layers; training images"
+        " are chosen by the hash of their keys, not one per class; misclassified images count as well, as in"
+        " the authors' code",
     )
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:

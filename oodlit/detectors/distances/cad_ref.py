@@ -12,7 +12,7 @@ from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
 
 LEAST_LEVEL = 0.1
-"""Smallest mean of g in training that is used as is, relative to its excess over the median logit."""
+"""Smallest mean of g in training that is used unchanged, relative to its excess over the median logit."""
 LEAST_SHARE = 1e-3
 """Smallest g of an image, relative to the mean of g in training."""
 
@@ -52,8 +52,8 @@ class CADRef(PredictedMeanDetector):
     reference = replace(
         CARef.reference,
         deviations=(
-            "g is kept positive; without 1 / GEN as g; a class that is never predicted uses the mean of all training"
-            " images"
+            "g is kept positive; the choice g = 1 / GEN is not offered; a class that is never predicted uses"
+            " the mean of all training images"
         ),
     )
 
@@ -79,8 +79,8 @@ class CADRef(PredictedMeanDetector):
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
         self.note(
-            f"the mean {self.confidence} in training ({level:.4g}) cannot scale distances, because a constant added to"
-            f" all logits changes it but not the softmax; using the excess over the median logit instead ({excess:.4g})"
+            f"the mean {self.confidence} of the training images ({level:.4g}) is too small to divide distances"
+            f" by; using its excess over the median logit ({excess:.4g}) instead"
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 

@@ -39,7 +39,7 @@ class FDBD(Detector):
         "ICML",
         2024,
         "https://arxiv.org/abs/2312.11536",
-        "sum over classes instead of the mean: a constant factor",
+        "distances are summed over classes instead of averaged, which only changes scores by a constant factor",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

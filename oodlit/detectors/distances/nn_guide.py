@@ -55,7 +55,7 @@ class NNGuide(Detector):
         "ICCV",
         2023,
         "https://arxiv.org/abs/2309.14888",
-        "the 1 % of the training images is chosen by the hash of their keys",
+        "the bank's training images (1 %) are chosen by the hash of their keys",
     )
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
@@ -88,8 +88,8 @@ class NNGuide(Detector):
         spread = float(energies.std(correction=0)) or 1.0
         offset = float(energies.amin()) - spread
         self.note(
-            "some training images have energies that are not positive, and multiplying by them would reverse the order"
-            f" of scores; {offset:.4g} (one standard deviation below the smallest energy) is subtracted from all"
+            "some training images have an energy of zero or less, which would reverse the order of scores;"
+            f" {offset:.4g} (one standard deviation below the smallest energy) is subtracted from every energy"
         )
         return offset
 

@@ -39,7 +39,10 @@ class RelativeCosine(ConceptDetector):
     display_name = "Relative cosine"
     reference = replace(
         Cosine.reference,
-        deviations="log of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
+        deviations=(
+            "the score is the logarithm of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS"
+            " 2022, arXiv 2211.13445)"
+        ),
     )
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:

@@ -20,7 +20,7 @@ TOLERANCE = 1e-9
 DOUBLE_ERROR = 64 * torch.finfo(torch.float64).eps
 """Error of a sum of squares and products in float64, relative to its largest terms."""
 ATTEMPTS = 3
-"""Maximum number of times that another class is taken as the nearest."""
+"""Maximum number of times that the nearest class of an image is corrected."""
 
 NO_SCATTER = 1e-24
 """Largest within-class variance that may be squared rounding error, relative to the variance of all images."""
@@ -215,7 +215,7 @@ class GaussianDetector(Detector):
         if self.is_relative:
             state, unused = _relative_gaussians(state, statistics[self.moments])
             if unused:
-                self.note(f"training never uses {unused} directions of the features; they do not affect the score")
+                self.note(f"{unused} directions of the features are constant in training; they do not affect the score")
         self.keep(**state)
 
     @final

@@ -50,7 +50,7 @@ def feature_percentile(statistics: Statistics, percent: float) -> float:
 
 
 def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
-    """Return the values around a rank with its successor, and the number of smaller values left out."""
+    """Return how many small values were left out, and the values around a rank and the next rank."""
     if flat.size < 16 * SAMPLE:
         return 0, flat
     # The value is within a few standard errors of its rank among evenly spaced values.

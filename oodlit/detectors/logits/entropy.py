@@ -25,7 +25,7 @@ class Entropy(TrainFreeDetector):
         "ICCV",
         2021,
         "https://arxiv.org/abs/2012.06575",
-        "only the entropy score, without the training of the paper",
+        "only the entropy score of the paper, without its training method",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -29,7 +29,7 @@ class MSP(TrainFreeDetector):
         "ICLR",
         2017,
         "https://arxiv.org/abs/1610.02136",
-        "in the log domain, so that confident images do not tie",
+        "the score is the logarithm of the probability, so that confident images do not tie",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -13,7 +13,7 @@ from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 
 LEAST_LEVEL = 0.1
-"""Smallest mean of the largest logits that is used as is, relative to its excess over the mean logit."""
+"""Smallest mean of the largest logits that is used unchanged, relative to its excess over the mean logit."""
 
 
 @final
@@ -56,7 +56,8 @@ class OpenMax(Detector):
         "CVPR",
         2016,
         "https://arxiv.org/abs/1511.06233",
-        "Euclidean distances; a sample of at most 50,000 training images; the log odds instead of -P(unknown)",
+        "distances are Euclidean; a sample of at most 50,000 training images is used; the score is the log"
+        " odds instead of -P(unknown)",
     )
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
@@ -95,8 +96,8 @@ class OpenMax(Detector):
             return 0.0
         offset = float(unmasked.amin())
         self.note(
-            f"OpenMax scales logits down, which requires largest logits that are clearly positive; their mean is"
-            f" {level:.4g}, so logits are measured from the smallest one ({offset:.4g}) instead of from zero"
+            "OpenMax requires clearly positive largest logits, but the mean of the largest logits is"
+            f" {level:.4g}; the smallest logit ({offset:.4g}) is subtracted from all logits"
         )
         return offset
 

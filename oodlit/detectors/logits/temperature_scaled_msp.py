@@ -44,9 +44,9 @@ class TemperatureScaledMSP(Detector):
         "ICML",
         2017,
         "https://arxiv.org/abs/1706.04599",
-        "a run fits T on the training images, whereas the paper uses held-out ones, for which T is larger: fit on"
-        " outputs of held-out images to follow it; the likelihood, convex in 1/T, is maximized by bisection of its"
-        " derivative instead of L-BFGS",
+        "a run fits T on the training images; the paper uses held-out images, which give a larger T (to"
+        " follow the paper, fit on outputs of held-out images); the likelihood is maximized by bisection of"
+        " its derivative instead of L-BFGS",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -60,8 +60,8 @@ class TemperatureScaledMSP(Detector):
                 right, f"{100 * right:.4g} % of the images are classified correctly"
             )
             self.note(
-                f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit, since {cause};"
-                " fit on outputs of held-out images, as the paper does"
+                f"no temperature within {LIMITS} is optimal, since {cause}; using the limit {temperature}. Fit"
+                " on outputs of held-out images, as the paper does"
             )
         self.keep(temperature=torch.tensor(temperature, dtype=torch.float64))
 

@@ -28,7 +28,7 @@ class GradNorm(TrainFreeDetector):
         "NeurIPS",
         2021,
         "https://arxiv.org/abs/2110.00218",
-        "sum over classes, as in the authors' code; the divergence of the paper has the factor 1/C",
+        "gradients are summed over classes, as in the authors' code; the paper divides by the number of classes",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

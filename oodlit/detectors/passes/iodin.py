@@ -43,7 +43,8 @@ class IODIN(TrainFreeDetector):
         "arXiv",
         2024,
         "https://arxiv.org/abs/2411.10794",
-        "log of the probability; gradients are compared in steps of 2^-20 of the largest; no step if all are zero",
+        "the score is the logarithm of the probability; gradients are compared in steps of 2^-20 of the"
+        " largest gradient; no step if all gradients are zero",
     )
     extra_passes = 2
 

@@ -53,7 +53,7 @@ class ODIN(TrainFreeDetector):
         "ICLR",
         2018,
         "https://arxiv.org/abs/1706.02690",
-        "log of the probability",
+        "the score is the logarithm of the probability",
     )
 
     def __init__(

@@ -122,10 +122,10 @@ class AdaSCALE(Detector):
         "arXiv",
         2025,
         "https://arxiv.org/abs/2503.08023",
-        "F is over training images, whereas the authors use ID validation images: a part of the training set held out"
-        " by its keys would only be smaller, since it was trained on as well; pass outputs of held-out images to"
-        " `fit` to follow them. The mean of the bias is not scaled in variant l; r = 1 if no feature is positive;"
-        " gradients are compared in steps of 2^-20 of the largest",
+        "the distribution F is that of training images, whereas the authors use ID validation images; to"
+        " follow the authors, pass outputs of held-out images to `fit`. In variant l, the mean of the bias is"
+        " not scaled. r = 1 if no feature is positive. Gradients are compared in steps of 2^-20 of the"
+        " largest gradient",
     )
     extra_passes = 2
 

@@ -60,8 +60,8 @@ class OptFS(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2402.00865",
-        "at most 50,000 training images; the norm of theta for the energy is 1000 as in the authors' code, where a"
-        " comment has 10",
+        "at most 50,000 training images are used; for form 'energy', theta has the norm 1000 as in the"
+        " authors' code, although a comment there mentions 10",
     )
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
@@ -83,7 +83,10 @@ class OptFS(Detector):
         sums[-1] = 0
         norm = float(torch.linalg.vector_norm(sums))
         if norm == 0 or high <= low:
-            self.note("the training features have no range, or no bin contributes: all entries have the same weight")
+            self.note(
+                "the training features are all equal, or no bin contributes to the logits; all entries get the"
+                " same weight"
+            )
             sums, norm = torch.ones_like(sums), (self.bins + 1) ** 0.5
         self.keep(theta=sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))
 

@@ -45,7 +45,7 @@ class RankFeat(TrainFreeDetector):
         "NeurIPS",
         2022,
         "https://arxiv.org/abs/2209.08590",
-        "last block only, without the fusion with the preceding block",
+        "uses the last block only, without the paper's fusion with the preceding block",
     )
 
     def __init__(self, then: Detector | None = None) -> None:

@@ -43,7 +43,7 @@ class SCALE(Shaping):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2310.00227",
-        "only the post-hoc score",
+        "only the post-hoc score of the paper, without its training method",
     )
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:

@@ -43,7 +43,7 @@ class VRA(Shaping):
         "NeurIPS",
         2023,
         "https://arxiv.org/abs/2302.11716",
-        "1st and 99th percentile by default; the preset p60-p95 has those of the paper",
+        "the 1st and 99th percentiles are the default; the preset p60-p95 has the percentiles of the paper",
     )
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:

@@ -38,7 +38,7 @@ class FeatureBank(SmallestHashes):
         return cls(rows, ordered=bool(known))
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Return features scaled by a power of two each, and the norms of these, float64."""
+        """Return the features, each scaled by a power of two, and the norms of the scaled features, float64."""
         scaled = exact_scaling(outputs.require("features"))
         return {"features": scaled, "norms": torch.linalg.vector_norm(scaled, dim=1, dtype=torch.float64)}
 
@@ -87,7 +87,7 @@ class FeatureBank(SmallestHashes):
         return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is kept {where}"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
-        """Return features of `rows` images (None = all) scaled by `exact_scaling`, and the norms of these, on the CPU.
+        """Return features of `rows` images (None = all) on the CPU, scaled by `exact_scaling`, and their norms.
 
         Raises:
             InvalidArgumentError: There are no rows, or a part is requested but the order was not kept.

@@ -11,7 +11,7 @@ from oodlit.base.outputs import Outputs
 
 
 def hash_rows(outputs: Outputs) -> Tensor:
-    """Return a 63-bit hash per image, int64: of its key, or of its features or logits without keys."""
+    """Return a 63-bit hash per image, int64: of its key or, without keys, of its features or logits."""
     if outputs.keys is not None:
         return hash_strings(outputs.keys)
     basis = outputs.features if outputs.features is not None else outputs.require("logits")

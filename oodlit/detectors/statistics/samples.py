@@ -16,7 +16,7 @@ from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 FIELDS = ("logits", "max_logits", "median_logits", "logsumexp", "features")
 """Fields of `Outputs` that `TrainSample` can keep in addition to labels."""
 Scalar: TypeAlias = "Callable[[Outputs], Tensor]"
-"""Returns a number per image of a batch, shape (batch,); equal ones have the same hash."""
+"""Function that returns one number per image, shape (batch,); equal functions must have the same hash."""
 OF_LOGITS = frozenset({"max_logits", "median_logits", "logsumexp"})
 """Fields that require no column if the logits are kept."""
 

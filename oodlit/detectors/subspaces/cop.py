@@ -49,9 +49,9 @@ class CoP(KernelPCA):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2402.02949",
-        "only the reconstruction error, not multiplied by another score; axes of equal variance are not separated,"
-        " and at least one axis remains; it is unknown how the authors chose the fractions, which count as tuned on"
-        " OOD data",
+        "the score is the reconstruction error alone, not multiplied by another score; axes of equal variance"
+        " stay together, and at least one axis is left for the error; it is unknown how the authors chose the"
+        " fractions, so these count as tuned on OOD data",
     )
 
     def __init__(self, variance: float = 0.99) -> None:

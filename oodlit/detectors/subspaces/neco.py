@@ -56,9 +56,9 @@ class NECO(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2310.06823",
-        "the number of axes follows from a fraction of the variance, whereas the authors set it by hand for every"
-        " network; |h| in the denominator for all networks, whereas their code has |x| for DeiT and Swin; a negative"
-        " largest logit preserves the direction of the score",
+        "the number of axes follows from a fraction of the variance, whereas the authors set it by hand for"
+        " every network; the denominator is |h| for all networks, whereas the authors' code uses |x| for DeiT"
+        " and Swin; a negative largest logit does not reverse the order of scores",
     )
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
@@ -85,7 +85,7 @@ class NECO(Detector):
         else:
             axes = first_axes(correlations, self.dim)
         if not axes.shape[1]:
-            self.note("the training features are all alike: no image has a component in their principal space")
+            self.note("the training features are all equal, so there is no principal space to compare images with")
         self.keep(mean=mean, scale=scale, axes=axes)
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -13,7 +13,8 @@ from oodlit.detectors.subspaces.residual import Residual
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is used for alpha, relative to their excess over the mean logit."""
 LARGEST_LEVEL = 2.0
-"""Largest such mean that is not noted, relative to the same excess: above it, most of alpha is a constant."""
+"""Largest mean of the largest logits without a note, relative to the same excess: above it, most of alpha is a
+constant."""
 LEAST_RESIDUAL = 1e-5
 """Smallest mean residual that is used for alpha, relative to the spread of the features."""
 
@@ -93,26 +94,27 @@ class ViM(ResidualDetector):
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"alpha is not scaled by the mean of the largest logits ({mean_logit:.4g}), because that value depends"
-                f" on the arbitrary offset of the logits; using their mean excess over the average logit instead, or 1"
-                f" if there is none ({level:.4g})"
+                f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha from; using"
+                f" {level:.4g} instead, their mean excess over the average logit (1 if there is no excess)"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(
-                f"the logits have a mean of {mean_logit - excess:.4g} (mean of the largest logits: {mean_logit:.4g})."
-                " This offset does not affect the softmax, but it inflates alpha as published, so that the residual"
-                " outweighs the energy; to remove it, subtract it from the bias of the head"
+                f"the logits have a mean of {mean_logit - excess:.4g} (mean of the largest logits:"
+                f" {mean_logit:.4g}). This offset does not affect the softmax, but makes alpha so large that"
+                " the residual outweighs the energy. Subtract the offset from the bias of the head to avoid"
+                " this"
             )
         if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
             scale = space.spread if space.spread > 0 else 1.0
             self.note(
-                f"the training features have no residual (mean norm {mean_norm:.4g}); using their spread for alpha"
-                f" instead, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
+                f"the training features have no residual (mean norm {mean_norm:.4g}); alpha is computed from"
+                f" their spread ({scale:.4g}) instead. Fit on more images than dimensions, or use a smaller"
+                " dim"
             )
         if level / scale < 2 * space.slope:
             self.note(
-                f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}: along directions that no training"
-                " image uses, logits grow faster than the residual costs"
+                f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}: along directions that no"
+                " training image uses, the energy would otherwise grow faster than the residual term"
             )
         return max(level / scale, 2 * space.slope)
 

@@ -11,12 +11,12 @@ from torch import Tensor
 from oodlit.base.errors import NonFiniteScoreError
 
 BITS = 32
-"""Bits of a place; int64 then fits the sum of 2**31 numbers."""
+"""Bits per place (digit) of a sum; int64 can then add up 2**31 numbers."""
 _MASK = 2**BITS - 1
 _MANTISSA = 53
 COUNT = "count"
 _OTHERS = (COUNT, "inf", "-inf")
-"""Columns other than places; places are named by the power of 2**32 that they count."""
+"""Names of the columns that are not places; a place is named by its power of 2**32."""
 
 
 class ExactSums:

@@ -91,7 +91,7 @@ def fpr_parts(
 
 
 def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Float[np.ndarray, " detectors"]:
-    """Compute one-sided p-values of detectors being this much worse than the best one by chance.
+    """Compute for each detector the probability (one-sided p-value) of being this much worse than the best by chance.
 
     The difference is divided by its standard error over the same images: the variance of the differences within each
     class and among the ID images. The square of the difference is added to the variance of a single image, so that a
@@ -158,7 +158,7 @@ def _mid_shares(ascending: np.ndarray, cumulative: np.ndarray, values: np.ndarra
 
 
 def _slope(ascending: np.ndarray, ood: np.ndarray, weights: np.ndarray, threshold: float) -> float:
-    """Return the change of the FPR per fraction of ID images accepted, around the threshold."""
+    """Return the change of the FPR per change of the TPR, around the threshold."""
     n = len(ascending)
     kept = n - int(np.searchsorted(ascending, threshold, side="left"))
     half = int(np.ceil(2 * np.sqrt(kept * (n - kept) / n)))

@@ -9,7 +9,7 @@ from oodlit.metrics.uncertainty.intervals import check_confidence, normal_quanti
 from oodlit.metrics.uncertainty.paired import auroc_parts
 
 POOLED_IMAGES = 4
-"""Number of images by which the pooled variance counts in the variance of each class."""
+"""Weight of the pooled variance in the variance of each class, as a number of images."""
 DIRECTIONS = 13
 """Number of ways in which the deviation of an FPR is divided between ID and OOD images."""
 LEAST_RANK = 0.02
