@@ -52,7 +52,7 @@ def test_a_threshold_that_decides_nothing_is_refused(gate: Gate, tmp_path: Path,
     if name.startswith("ci") and "inf" in number:  # an interval may be open
         assert Gate.load(tmp_path / "gate", model=TinyNetwork()).threshold.cut == gate.threshold.cut
         return
-    with pytest.raises(DataError, match=r"gate\.json: (expected a finite threshold, .* got|Expected `float`)"):
+    with pytest.raises(DataError, match=r"gate\.json: (expected a finite threshold with .* got|Expected `float`)"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
 
 
