@@ -2,6 +2,9 @@
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import pandas as pd
 
 from oodlit.base.roles import Role
 from oodlit.report.headline import percent_text, share_text, two_digits
@@ -12,20 +15,62 @@ MANY = 8
 """Maximum number of names in a sentence; the table marks all of them."""
 
 
+class Choice(NamedTuple):
+    """The detector to choose.
+
+    Args:
+        detector: Its name.
+        short: Why, in a few words.
+        sentence: Why, in a sentence.
+    """
+
+    detector: str
+    short: str
+    sentence: str
+
+
+def choose(shown: Shown) -> Choice | None:
+    """Choose the fastest detector that is not distinguishable from the best by FPR and AUROC over all OOD sets.
+
+    Detectors that fail the fewest unit tests come first. If none is among the best by both metrics, the FPR decides.
+    Without measured times, the lowest FPR decides.
+
+    Returns:
+        The choice; None without OOD sets, with one detector, and if all values are undefined.
+    """
+    tables = _tables(shown)
+    if not tables:
+        return None
+    groups = [set(table.loc[table["in_group"], "detector"]) for table in tables.values()]
+    both = set.intersection(*groups)
+    best = both or groups[0]
+    labels = list(tables) if both else list(tables)[:1]
+    members = [name for name in next(iter(tables.values()))["detector"] if name in best]
+    passing, how = _fewest_failures(shown, members)
+    timed = [name for name in passing if not math.isnan(shown.costs[name])]
+    detector = min(timed, key=lambda name: shown.costs[name]) if timed else passing[0]
+    reasons = [f"no other detector is significantly better by {' or '.join(labels)} {_where(shown)}"]
+    alone = len(passing) == 1
+    if how and len(members) > 1:
+        how = how.replace("pass", "passes").replace("fail", "fails")
+        reasons.append(f"only this one of the {len(members)} best {how}" if alone else f"it {how}")
+    quickest = f"the {'fastest' if timed else 'best'} of {len(passing)}"
+    if not alone:
+        cost = f" ({two_digits(shown.costs[detector])} ms per image)" if timed else ""
+        reasons.append(f"it is {quickest} such detectors{cost}")
+    short = f"{quickest} that are not distinguishable from the best"
+    text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
+    return Choice(detector, "" if alone else short, f"Choose {detector}: {text}.")
+
+
 def answers(shown: Shown) -> list[str]:
-    """The best detectors by FPR and AUROC over all OOD sets, and the fastest one among the best by both."""
-    names = [info.name for info in shown.sets(Role.OOD)]
-    lines, groups = [], []
-    settings = shown.results.settings
-    for metric, label in ((settings.fpr_name, f"FPR at {share_text(settings.tpr)} TPR"), ("auroc", "AUROC")):
-        table = shown.group(metric, *names)
-        if table is None or len(table) < 2 or math.isnan(table["value"].iloc[0]):
-            continue
+    """The detector to choose, and the best detectors by FPR and by AUROC over all OOD sets."""
+    choice = choose(shown)
+    lines = [] if choice is None else [choice.sentence]
+    for label, table in _tables(shown).items():
         members = table.loc[table["in_group"], "detector"].tolist()
-        groups.append(set(members))
-        where = f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
         best, value = table["detector"].iloc[0], percent_text(table["value"].iloc[0])
-        start = f"By {label} {where}, the best of {len(table)} detectors is {best} ({value})"
+        start = f"By {label} {_where(shown)}, the best of {len(table)} detectors is {best} ({value})"
         others = [name for name in members if name != best]
         if not others:
             lines.append(f"{start}, and all others are significantly worse.")
@@ -34,25 +79,25 @@ def answers(shown: Shown) -> list[str]:
         else:
             count = "one other is" if len(others) == 1 else f"{len(others)} others are"
             lines.append(f"{start}; {count} not significantly worse: {listed(others)}.")
-    if len(groups) == 2 and (line := _quickest(shown, groups[0] & groups[1])):
-        lines.append(line)
     return lines
 
 
-def _quickest(shown: Shown, names: set[str]) -> str:
-    """The fastest detector of a group, or of those that fail the fewest unit tests if there are any."""
-    timed = {name: ms for name, ms in shown.costs.items() if name in names and not math.isnan(ms)}
-    if not timed or len(names) < 2:
-        return ""
-    passing, how = _fewest_failures(shown, timed)
-    first = min(passing, key=lambda name: timed[name])
-    cost = f"{two_digits(timed[first])} ms per image"
-    if not how:
-        return f"The fastest of the {len(names)} that are among the best by both is {first}: {cost}."
-    start = f"Of the {len(names)} that are among the best by both"
-    if len(passing) == 1:
-        return f"{start}, only {first} {how.replace('pass', 'passes').replace('fail', 'fails')}: {cost}."
-    return f"{start}, {len(passing)} {how}; the fastest of these is {first}: {cost}."
+def _tables(shown: Shown) -> dict[str, pd.DataFrame]:
+    """Comparisons with the best detector over all OOD sets by label of the metric, those with a defined best value."""
+    names = [info.name for info in shown.sets(Role.OOD)]
+    settings = shown.results.settings
+    labels = {f"FPR at {share_text(settings.tpr)} TPR": settings.fpr_name, "AUROC": "auroc"}
+    tables = {label: shown.group(metric, *names) for label, metric in labels.items()}
+    return {
+        label: table
+        for label, table in tables.items()
+        if table is not None and len(table) > 1 and not math.isnan(table["value"].iloc[0])
+    }
+
+
+def _where(shown: Shown) -> str:
+    names = [info.name for info in shown.sets(Role.OOD)]
+    return f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
 
 
 def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str]:

@@ -1,7 +1,7 @@
 """A section of the page: a file in `sections`, a template of the same name in `html`, and a line in `SECTIONS`."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,11 @@ from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
 from oodlit.results.run_record import RunRecord
+
+VISIBLE = 10
+"""Number of the best detectors that are visible; twice as many are not worth folding."""
+USUAL = {"msp", "maxlogit", "energy", "odin", "react", "mahalanobis", "knn", "vim"}
+"""Names of the usual baselines, in lower case."""
 
 
 class Section(NamedTuple):
@@ -79,10 +84,17 @@ class Shown:
         """Compare all detectors with the best one; None if the metric is not compared over images."""
         if metric.removeprefix(MEAN) not in (self.results.settings.fpr_name, "auroc", "id_auroc"):
             return None
-        try:
-            return self.results.group_of_best(datasets, metric)
-        except InvalidArgumentError:  # a pool, or no image of one kind, which the table shows
-            return None
+        place = (metric, *datasets)
+        if place not in self._groups:
+            try:
+                self._groups[place] = self.results.group_of_best(datasets, metric)
+            except InvalidArgumentError:  # a pool, or no image of one kind, which the table shows
+                self._groups[place] = None
+        return self._groups[place]
+
+    @cached_property
+    def _groups(self) -> dict[tuple[str, ...], pd.DataFrame | None]:
+        return {}
 
     @cached_property
     def id_scores(self) -> dict[str, SortedScores]:
@@ -142,13 +154,15 @@ class Fact(NamedTuple):
     detail: str
 
 
-def frame(shown: Shown | ShownBoxes, sections: Iterable[Callable[[Any], Iterable[Section]]]) -> dict[str, Any]:
-    """What the pages of runs of every kind show."""
+def frame(
+    shown: Shown | ShownBoxes, sections: Iterable[Callable[[Any], Iterable[Section]]], *, kept: Collection[str] = ()
+) -> dict[str, Any]:
+    """What the pages of runs of every kind show; detectors in `kept` are never folded."""
     return {
         "findings": shown.results.findings,
         "caveat": shown.results.run.caveat,
         "sections": [section for of in sections for section in of(shown)],
-        "words": words(shown.results, shown.detectors),
+        "words": words(shown.results, shown.detectors) | {"rest": folded(shown.detectors, kept)},
     }
 
 
@@ -160,6 +174,22 @@ def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:
         "confidence": share_text(results.settings.confidence),
         "tall": tall(detectors),
     }
+
+
+def folded(detectors: Sequence[str], kept: Collection[str] = ()) -> list[str]:
+    """Detectors in rows and panels that open with one click: many, neither among the best nor usual baselines.
+
+    Args:
+        detectors: Names of all detectors, the best first.
+        kept: Names that are always visible.
+
+    Example:
+        >>> len(folded([f"d{i}" for i in range(20)])), folded([f"d{i}" for i in range(20)] + ["KNN", "last"])[-1]
+        (0, 'last')
+    """
+    if len(detectors) <= 2 * VISIBLE:
+        return []
+    return [name for name in detectors[VISIBLE:] if name not in kept and name.lower() not in USUAL]
 
 
 def tall(names: Sequence[str]) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.report.detector_choice import choose
 from oodlit.report.headline import Column, mean_rates, partial_text, percent_text
 from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
@@ -26,7 +27,7 @@ def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict
         "alert": partial_text(results),
         "facts": _facts(shown),
         "css": thumbnails.css(),
-        **frame(shown, SECTIONS),
+        **frame(shown, SECTIONS, kept=[choice.detector] if (choice := choose(shown)) else ()),
     }
 
 
@@ -39,7 +40,7 @@ def _facts(shown: Shown) -> list[Fact]:
         facts.append(Fact("Accuracy of the classifier", percent_text(accuracy.value), detail))
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
     if rates and detectors:
-        facts.append(_lowest_rate(results, rates, detectors))
+        facts.append(_answer(shown, rates))
     if count := next((c for c in columns if c.is_count), None):
         total = len(results.dataset(count.dataset).class_names) or 1
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
@@ -49,16 +50,21 @@ def _facts(shown: Shown) -> list[Fact]:
     return facts
 
 
-def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> Fact:
-    """The first detector, with its FPR on the OOD set, or its mean FPR over several."""
+def _answer(shown: Shown, rates: Sequence[Column]) -> Fact:
+    """The detector to choose with its FPR on the OOD set, or its mean FPR over several; else the lowest FPR."""
+    results, choice = shown.results, choose(shown)
     means = mean_rates(results, rates)
-    first = detectors[0]
-    equal = sum(means[name] == means[first] for name in detectors) - 1
-    value = f"{first} and {equal} others" if equal > 0 else first
-    if len(rates) == 1:
-        cell = rates[0].cells[results.detectors.index(first)]
-        return Fact("Lowest FPR", value, f"{cell.text} {cell.interval} on {rates[0].dataset}")
-    return Fact("Lowest FPR", value, f"{percent_text(means[first])}, mean of {len(rates)} OOD sets")
+    name = choice.detector if choice else shown.detectors[0]
+    if math.isnan(means[name]):
+        places = {(column.dataset, column.metric) for column in rates}
+        reasons = (one.reason for one in results.run.undefined if (one.dataset, one.metric) in places)
+        return Fact("Lowest FPR", "undefined", next(reasons, ""))
+    cell = rates[0].cells[results.detectors.index(name)]
+    alone = f"{cell.text} {cell.interval} on {rates[0].dataset}"
+    value = alone if len(rates) == 1 else f"{percent_text(means[name])}, mean of {len(rates)} OOD sets"
+    if choice is None:
+        return Fact("Lowest FPR", name, value)
+    return Fact("Detector to choose", name, "; ".join(filter(None, (f"FPR {value}", choice.short))))
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:

@@ -113,7 +113,50 @@ def test_filter_leaves_the_named_detectors_everywhere(opened: Any) -> None:
     for row in page.locator("#r0-classes1 table.by-detector tr, #r0-classes0 table.by-detector tr").all()[:3]:
         assert row.locator("th:visible, td:visible").count() == 3
     page.fill("#filter", "")
+    assert page.locator("#r0-headline tbody tr:visible").count() == 11
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_the_best_are_visible_and_one_click_shows_all(opened: Any, width: int, scripts: bool) -> None:
+    page = opened(width, java_script_enabled=scripts)
+    rows, panels = page.locator("#r0-headline tbody tr:visible"), page.locator("#r0-scores figure:visible")
+    first = page.locator("#r0-headline tbody th:visible").all_text_contents()
+    choice = page.locator(".fact b").nth(1).text_content()
+    assert first[:10] == first_column(page)[:10]
+    assert choice in first
+    assert rows.count() == panels.count() == 11
+    page.locator("#r0-scores .unfold label").click()
+    assert page.locator("#everything").is_checked()
+    assert page.locator(".unfold:visible").count() == 0
+    assert rows.count() == panels.count() == 45
+    page.locator("#everything").click()
+    assert rows.count() == 11
+    page.emulate_media(media="print")
+    assert rows.count() == panels.count() == 45
+
+
+def test_sorting_shows_all_detectors_and_the_filter_finds_folded_ones(opened: Any) -> None:
+    page = opened()
+    folded = next(name for name in first_column(page)[10:] if name.startswith("detector_"))
+    page.fill("#filter", folded.replace("_", "").upper())
+    assert folded in page.locator("#r0-headline tbody th:visible").all_text_contents()
+    page.fill("#filter", "")
+    page.locator("#r0-headline thead th", has_text="mean AUROC").click()
     assert page.locator("#r0-headline tbody tr:visible").count() == 45
+
+
+def test_words_of_names_are_not_broken_on_a_phone(browser: Any, tmp_path: Path) -> None:
+    names = ("Temperature-scaled MSP", "Relative Mahalanobis++", "relative_mahalanobis", "KNN")
+    page = browser.new_page(viewport={"width": 400, "height": 900})
+    page.goto(write_report({"a": make_results(names, bootstrap=20)}, tmp_path / "report.html").as_uri())
+    broken = """cells => cells.flatMap(cell => [...cell.firstChild.data.matchAll(/\\w+/g)].filter(word => {
+      const range = document.createRange();
+      range.setStart(cell.firstChild, word.index); range.setEnd(cell.firstChild, word.index + word[0].length);
+      return range.getClientRects().length > 1;
+    }).map(word => word[0]))"""
+    assert page.locator("tbody th:visible").evaluate_all(broken) == []
+    page.close()
 
 
 def test_contents_lead_to_every_section_and_stay_in_sight(opened: Any) -> None:

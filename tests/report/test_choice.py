@@ -5,8 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from oodlit.metrics import UndefinedMetricWarning
 from oodlit.report import render
-from oodlit.report.detector_choice import answers, coinciding
+from oodlit.report.detector_choice import answers, choose, coinciding
 from oodlit.report.headline import Cell, Column
 from oodlit.report.section import Shown
 from oodlit.report.thumbnails import ThumbnailStyles
@@ -31,7 +32,7 @@ def results() -> Results:
 
 
 def test_answers_are_those_of_the_groups(results: Results) -> None:
-    by_fpr, by_auroc, quickest = answers(shown(results))
+    first, by_fpr, by_auroc = answers(shown(results))
     for line, metric in ((by_fpr, "fpr95"), (by_auroc, "auroc")):
         table = results.group_of_best(["near", "far"], metric)
         best, *others = table.loc[table["in_group"], "detector"]
@@ -40,34 +41,59 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
         assert "noise" not in line
         assert ("; one other is not significantly worse: " in line) == (len(others) == 1)
         assert "1 others" not in line
-    assert quickest == (
-        "Of the 2 that are among the best by both, 2 fail the fewest unit tests; the fastest of these is lard: 0.2 ms"
-        " per image."
+    assert first == (
+        "Choose lard: no other detector is significantly better by FPR at 95 % TPR or AUROC as the mean of 2 OOD sets,"
+        " it fails the fewest unit tests, and it is the fastest of 2 such detectors (0.2 ms per image)."
     )
 
 
 @pytest.mark.parametrize(
-    ("failures", "expected"),
+    ("failures", "detector", "reason"),
     [
-        (
-            (0, 2, 2, 0),
-            "Of the 2 that are among the best by both, 2 fail the fewest unit tests; the fastest of these is lard: ",
-        ),
-        ((0, 0, 1, 0), "Of the 2 that are among the best by both, only mahalanobis passes all unit tests: 0.3"),
-        ((0, 1, 3, 0), "Of the 2 that are among the best by both, only mahalanobis fails the fewest unit tests: 0.3"),
-        (
-            (0, 0, 0, 0),
-            "Of the 2 that are among the best by both, 2 pass all unit tests; the fastest of these is lard: 0.2",
-        ),
+        ((0, 2, 2, 0), "lard", ", it fails the fewest unit tests, and it is the fastest of 2 such detectors (0.2 ms"),
+        ((0, 0, 1, 0), "mahalanobis", " sets, and only this one of the 2 best passes all unit tests."),
+        ((0, 1, 3, 0), "mahalanobis", " sets, and only this one of the 2 best fails the fewest unit tests."),
+        ((0, 0, 0, 0), "lard", ", it passes all unit tests, and it is the fastest of 2 such detectors (0.2 ms"),
     ],
 )
-def test_the_quickest_is_one_of_those_that_fail_the_fewest_unit_tests(
-    results: Results, failures: tuple[int, ...], expected: str
+def test_the_choice_is_one_of_those_that_fail_the_fewest_unit_tests(
+    results: Results, failures: tuple[int, ...], detector: str, reason: str
 ) -> None:
     looked_at = shown(results)
     cells = [Cell(sort=float(count)) for count in failures]
     looked_at.__dict__["columns"] = [Column("failed", "unit_tests", "unit_test_failures", "", cells=cells)]
-    assert answers(looked_at)[-1].startswith(expected)
+    choice = choose(looked_at)
+    assert choice is not None
+    assert choice.detector == detector
+    assert reason in choice.sentence
+
+
+def test_the_tile_shows_the_choice_with_its_own_value(results: Results) -> None:
+    page = render({"run": results})
+    [(name, detail)] = re.findall(r"<span>Detector to choose</span><b>(\w+)</b><span>([^<]*)</span>", page)
+    rates = [results.value(m, dataset=d, detector="lard") for m, d in (("mean_fpr95", "near"), ("fpr95", "far"))]
+    assert name == "lard"
+    assert detail.startswith(f"FPR {100 * np.mean(rates):.1f} %, mean of 2 OOD sets; the fastest of 2 that are not dist")
+
+
+def test_without_times_the_lowest_fpr_decides(results: Results) -> None:
+    untimed = Results.from_scores(results.scores, results.datasets, results.detectors, bootstrap=0)
+    choice = choose(shown(untimed))
+    assert choice is not None
+    assert choice.detector == untimed.group_of_best(["near", "far"])["detector"][0]
+    assert "the best of 2 such detectors." in choice.sentence
+
+
+def test_without_ood_images_there_is_no_best_but_a_reason(results: Results) -> None:
+    without = results.scores[results.scores["dataset"] != "far"]
+    with pytest.warns(UndefinedMetricWarning, match="there is no OOD score"):
+        empty = Results.from_scores(without, results.datasets, results.detectors, bootstrap=0)
+    assert choose(shown(empty)) is None
+    page = render({"run": empty})
+    [detail] = re.findall(r"<span>Lowest FPR</span><b>undefined</b><span>([^<]*)</span>", page)
+    assert detail in {one.reason for one in empty.run.undefined if one.dataset == "far"}
+    assert detail
+    assert not re.search(r'class="[^"]*\b(best|in)\b[^"]*">undefined', page)
 
 
 def test_detectors_of_one_order_are_named_with_the_declared_reason(results: Results) -> None:
@@ -111,7 +137,7 @@ def test_where_all_are_equal_nothing_is_marked() -> None:
     same = Results.from_scores(frame, full.datasets, ["msp", "copy"], bootstrap=0)
     table = render({"run": same}).partition('id="r0-roc0"')[0]
     assert 'class="best in"' not in table
-    assert "no other detector is significantly worse" in answers(shown(same))[0]
+    assert "no other detector is significantly worse" in answers(shown(same))[1]
 
 
 def test_one_detector_needs_no_choice_and_pools_are_not_compared() -> None:

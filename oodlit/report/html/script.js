@@ -1,5 +1,7 @@
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
 
+const everything = document.getElementById("everything");
+
 // A menu shows the child of its target element that is selected.
 all("select[data-target]").forEach(s => s.addEventListener("change", () =>
   [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; })));
@@ -9,6 +11,7 @@ all("table.sortable").forEach(t => {
   const heads = [...t.tHead.rows[t.tHead.rows.length - 1].cells];
   heads.forEach(h => h.addEventListener("keydown", e => { if (e.key === "Enter") h.click(); }));
   heads.forEach((h, i) => h.addEventListener("click", () => {
+    if (everything) everything.checked = true;  // the best of a column may be folded
     const before = h.getAttribute("aria-sort");
     const up = before ? before !== "ascending" : h.dataset.better !== "higher";
     heads.forEach(x => x.removeAttribute("aria-sort"));
@@ -25,6 +28,7 @@ const filter = document.getElementById("filter"), count = document.getElementByI
 const apply = () => {
   const words = filter.value.split(/[\s,]+/).map(plain).filter(Boolean);
   const shown = name => !words.length || words.some(word => plain(name).includes(word));
+  document.body.classList.toggle("filtering", words.length > 0);
   all("main [data-d]").forEach(e => { e.hidden = !shown(e.dataset.d); });
   all("table.by-detector").forEach(t => {
     const hidden = [...t.tHead.rows[0].cells].map(h => "d" in h.dataset && !shown(h.dataset.d));
