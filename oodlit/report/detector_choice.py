@@ -15,7 +15,7 @@ MANY = 8
 """Maximum number of names in a sentence; the table marks all of them."""
 
 
-class Choice(NamedTuple):
+class ChosenDetector(NamedTuple):
     """The detector to choose.
 
     Args:
@@ -29,7 +29,7 @@ class Choice(NamedTuple):
     sentence: str
 
 
-def choose(shown: Shown) -> Choice | None:
+def choose(shown: Shown) -> ChosenDetector | None:
     """Choose the fastest detector that is not distinguishable from the best by FPR and AUROC over all OOD sets.
 
     Detectors that fail the fewest unit tests come first. If none is among the best by both metrics, the FPR decides.
@@ -60,7 +60,7 @@ def choose(shown: Shown) -> Choice | None:
         reasons.append(f"it is {quickest} such detectors{cost}")
     short = f"{quickest} that are not distinguishable from the best"
     text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
-    return Choice(detector, "" if alone else short, f"Choose {detector}: {text}.")
+    return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
 
 
 def answers(shown: Shown) -> list[str]:
