@@ -29,6 +29,7 @@ COMMANDS = {
     "objects evaluate": "oodlit.cli.objects:evaluate",
     "objects report": "oodlit.cli.objects:report",
     "report": "oodlit.cli.report:report",
+    "export": "oodlit.cli.export:export",
     "list": "oodlit.cli.listing:listing",
     "guard": "oodlit.cli.guard:guard",
     "check": "oodlit.cli.check:check",

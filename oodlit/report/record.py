@@ -10,6 +10,7 @@ from oodlit.report.headline import share_text
 from oodlit.report.section import Shown, ShownBoxes
 from oodlit.results.any_results import AnyResults
 from oodlit.results.display_names import display_names
+from oodlit.results.names import settings_text
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
@@ -53,7 +54,7 @@ def _catalogue_row(results: AnyResults, name: str, key: str, ms: Mapping[str, fl
     return {
         "name": name,
         "key": "" if key == name else key,
-        "settings": _settings(config.init_args) if config else "",
+        "settings": settings_text(config.init_args) if config else "",
         "needs": f"{overview.reads}, {fit}" if overview else "",
         "cost": overview.cost if overview else "",
         "tuned": overview.tuned if overview else "",
@@ -63,19 +64,6 @@ def _catalogue_row(results: AnyResults, name: str, key: str, ms: Mapping[str, fl
         "url": paper.url if paper and paper.url.startswith(("https://", "http://")) else "",
         "deviations": paper.deviations if paper else "",
     }
-
-
-def _settings(arguments: Mapping[str, Any]) -> str:
-    """Format constructor arguments in one line, including those of nested detectors."""
-    parts = []
-    for name, value in arguments.items():
-        if isinstance(value, Mapping) and "class_path" in value:
-            inner = _settings(dict(value.get("init_args") or {}))
-            parts.append(f"{name}={str(value['class_path']).rpartition('.')[2]}({inner})")
-        elif value is not None:
-            text = str(value)
-            parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
-    return ", ".join(parts)
 
 
 def _remarks(results: AnyResults) -> list[dict[str, Any]]:

@@ -2,7 +2,8 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
@@ -38,6 +39,24 @@ def some(names: Sequence[str], limit: int) -> str:
     """
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more
+
+
+def settings_text(arguments: Mapping[str, Any]) -> str:
+    """Format constructor arguments in one line, including those of nested detectors; None is left out.
+
+    Example:
+        >>> settings_text({"percentile": 90.0, "then": {"class_path": "oodlit.detectors.ViM", "init_args": {"dim": 5}}})
+        'percentile=90.0, then=ViM(dim=5)'
+    """
+    parts = []
+    for name, value in arguments.items():
+        if isinstance(value, Mapping) and "class_path" in value:
+            inner = settings_text(dict(value.get("init_args") or {}))
+            parts.append(f"{name}={str(value['class_path']).rpartition('.')[2]}({inner})")
+        elif value is not None:
+            text = str(value)
+            parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
+    return ", ".join(parts)
 
 
 def safe(name: str) -> str:

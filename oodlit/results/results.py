@@ -30,6 +30,7 @@ from oodlit.results.record_parts import Unfinished
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.run_results import RunResults
 from oodlit.results.views import export, pools, tables
+from oodlit.results.views.paper import paper_table
 from oodlit.results.views.pooling import pool
 
 if TYPE_CHECKING:
@@ -360,13 +361,21 @@ class Results(RunResults):
         """The table as a JSON list of records (NaN = null); written to `path` if given."""
         return self._written(to_json(self.table.to_dict("records")), path)
 
-    def to_latex(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
-        """The summary as a booktabs table, in percent, the best of each column in bold, with the note as a comment."""
-        return self._written(export.to_latex_text(self.summary(metrics)), path)
+    def to_latex(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+        """The table of a paper for LaTeX, with the package booktabs; written to `path` if given.
 
-    def to_markdown(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
-        """The summary as a Markdown table, in percent, the best of each column in bold, with its note below."""
-        return self._written(export.to_markdown_text(self.summary(metrics)), path)
+        Args:
+            path: File to write; None = none.
+            options: See `oodlit.results.views.paper.paper_table`: `metrics`, `detectors`, `intervals`.
+
+        Raises:
+            UnknownNameError: A detector or metric is unknown.
+        """
+        return self._written(export.latex_of(paper_table(self, **options)), path)
+
+    def to_markdown(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
+        """The table of a paper as a GitHub table; see `to_latex`."""
+        return self._written(export.markdown_of(paper_table(self, **options)), path)
 
     def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":
         """Draw a figure of `oodlit.results.plots` by its name.

@@ -13,7 +13,7 @@ from oodlit.metrics.settings import percent
 from oodlit.results import DatasetInfo, Results, Settings, compare_runs, level_correlation
 from oodlit.results.files.score_table import checked
 from oodlit.results.names import check_name
-from oodlit.results.views.export import to_latex_text, to_markdown_text
+from oodlit.results.views.export import to_markdown_text
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
@@ -125,11 +125,6 @@ def test_text_tables_keep_names_as_they_are():
     markdown = to_markdown_text(summary).splitlines()
     assert markdown[0] == r"| detector | a\|b: fpr95 |"
     assert markdown[2] == r"| \<b\>\*x\*\_y | 50.0 |"
-    latex = to_latex_text(summary).splitlines()
-    assert latex[5].startswith(r"\textless{}b\textgreater{}{*}x{*}\_y & 50.0")
-    assert latex[6].startswith(r"{[}1{]} & \textbf{25.0}")  # "[" after a line's end would be its argument
-    for line in latex:
-        assert line.count("{") == line.count("}")
 
 
 def test_settings_read_back_are_the_same(tmp_path):

@@ -96,7 +96,7 @@ def test_exports_and_comparisons_know_which_direction_is_better(results):
     lines = results.to_markdown(metrics=["gap", "drift"]).splitlines()
     smaller = results.value("gap", dataset="far", detector="poor")
     assert smaller < results.value("gap", dataset="far", detector="good")
-    assert lines[0] == "| detector | far: gap | shifted: drift |"
+    assert lines[0] == "| detector | far: gap ↓ | shifted: drift |"
     assert f"**{100 * smaller:.1f}**" in lines[3]
     assert sum(line.count("**") for line in lines) == 2  # drift has no best
     row = results.compare("good", metric="gap").iloc[0]

@@ -1,0 +1,79 @@
+"""`oodlit export`: the table of a paper, and BibTeX of what it cites."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oodlit.base.errors import UsageError
+
+if TYPE_CHECKING:
+    from oodlit.results import Results
+
+
+def export(
+    results: Path,
+    *,
+    latex: bool = False,
+    markdown: bool = False,
+    csv: bool = False,
+    bibtex: bool = False,
+    intervals: bool = False,
+    detectors: list[str] | None = None,
+    metrics: list[str] | None = None,
+    out: Path | None = None,
+) -> None:
+    """Write saved results as a table for a paper.
+
+    Rows are detectors, columns the headline metrics of each data set and their average over OOD sets. The best values,
+    and those that are not distinguishable from the best, are bold. The footnote states numbers of images, rules, and
+    settings.
+
+    Args:
+        results: folder of the results
+        latex: LaTeX; requires the package booktabs
+        markdown: Markdown (default)
+        csv: CSV
+        bibtex: BibTeX of the detectors and data sets, no table
+        intervals: add confidence intervals
+        detectors: name of a detector; repeatable (default: all)
+        metrics: name of a metric; repeatable (default: headline)
+        out: file to write (default: print)
+    """
+    chosen = [
+        name for name, is_on in {"latex": latex, "markdown": markdown, "csv": csv, "bibtex": bibtex}.items() if is_on
+    ]
+    if len(chosen) > 1:
+        raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
+    from oodlit.cli.console import say
+    from oodlit.results import Results
+    from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export
+    from oodlit.results.views.paper import paper_table
+
+    loaded = Results.load(results)
+    if bibtex:
+        text = _bibtex(loaded, detectors)
+    else:
+        write = {"latex": latex_of, "csv": csv_of}.get(*chosen, markdown_of) if chosen else markdown_of
+        text = write(paper_table(loaded, metrics, detectors=detectors, intervals=intervals))
+    if out is None:
+        say(text.rstrip("\n"))
+    else:
+        write_export(out, text.encode())
+
+
+def _bibtex(results: "Results", detectors: list[str] | None) -> str:
+    """Entries of the detectors, and of the data sets that are known by name."""
+    from oodlit.datamodules import descriptions
+    from oodlit.results.display_names import display_names
+    from oodlit.results.views.bibtex import citation, to_bibtex
+
+    results.check_detectors(*detectors or ())
+    names = {name: shown for name, shown in display_names(results.run).items() if not detectors or name in detectors}
+    papers = [(names[name], paper) for name, paper in results.run.references.items() if name in names]
+    known = descriptions()
+    for info in results.datasets:
+        about = known.get(info.name)
+        found = [citation(text, about.source) for text in about.citation.split("; protocol: ")] if about else []
+        papers += [(info.name, paper) for paper in found if paper is not None]
+    cited = {name for name, _ in papers}
+    missing = [name for name in (*names.values(), *(info.name for info in results.datasets)) if name not in cited]
+    return to_bibtex(papers) + (f"% No source is known for: {', '.join(missing)}\n" if missing else "")

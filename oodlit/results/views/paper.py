@@ -1,0 +1,231 @@
+"""The table of a paper: detectors against headline metrics, with the best in bold and a footnote."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+from msgspec import structs
+
+from oodlit.base.checks import check_names
+from oodlit.base.roles import Role
+from oodlit.results.comparing.best import group_of_best
+from oodlit.results.display_names import display_names
+from oodlit.results.files.unfinished import interruption
+from oodlit.results.glossary import MEAN, POOLED, entry_of, value_text
+from oodlit.results.names import settings_text, some
+from oodlit.results.run_results import RunResults
+from oodlit.results.views.tables import summary
+
+Place = tuple[str, str]
+"""Data set and metric."""
+
+AVERAGE = "average"
+_ORDER = {Role.OOD: 0, Role.POOL: 2, Role.UNIT_TEST: 3, Role.SHIFT: 4, Role.ID: 5}
+_HEADINGS = {"unit_test_failures": "failed tests", "id_auroc": "ID-AUROC"}
+_ABBREVIATIONS = ("fpr", "auroc", "aupr", "der", "oscr", "aurc", "augrc")
+_CHOSEN = re.compile(r"(\w+=[^\s,]+), chosen")
+"""Start of a note of a fit that states a setting, such as "k=7, chosen for a bank of ..."."""
+
+
+@dataclass(frozen=True)
+class PaperCell:
+    """A value of the table; NaN = undefined.
+
+    Args:
+        text: The value in percent, or a count; "-" if undefined.
+        interval: Bounds as text, without brackets; empty if there are none.
+        is_best: Whether it is the best, or not distinguishable from the best.
+    """
+
+    text: str
+    interval: str = ""
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class PaperColumn:
+    """One metric of a data set, or of the average over data sets.
+
+    Args:
+        dataset: Name of the data set, or "average".
+        metric: Heading, such as "FPR95".
+        better: "lower", "higher" or "".
+        cells: One per detector.
+    """
+
+    dataset: str
+    metric: str
+    better: str
+    cells: tuple[PaperCell, ...]
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """The table of a paper, ready to be written in any format.
+
+    Args:
+        names: Display names of the detectors.
+        columns: In their order; columns of a data set are neighbors.
+        notes: Sentences of the footnote.
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[PaperColumn, ...]
+    notes: tuple[str, ...]
+
+
+def paper_table(
+    results: RunResults,
+    metrics: Sequence[str] | None = None,
+    *,
+    detectors: Sequence[str] | None = None,
+    intervals: bool = False,
+) -> PaperTable:
+    """Collect the table of a paper.
+
+    Values are in percent, with display names of detectors and the better direction of each metric. Several OOD sets
+    have an average. Bold: the best of a column and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable
+    from it, see `oodlit.results.group_of_best`. The footnote states the numbers of images, the rule of the threshold,
+    the settings of detectors, and why values are undefined.
+
+    Args:
+        results: The results.
+        metrics: See `Results.summary`.
+        detectors: Rows of the table, in this order; None = all. The best is the best of these.
+        intervals: Whether values have their confidence interval.
+
+    Raises:
+        UnknownNameError: A detector or metric is unknown.
+    """
+    check_names("table", "metrics", metrics)
+    if detectors is not None:
+        check_names("table", "detectors", detectors)
+        results.check_detectors(*detectors)
+        run = structs.replace(results.run, detectors=list(dict.fromkeys(detectors)))
+        results = RunResults(results.scores, results.table, run, results.estimates)
+    wide = summary(results, metrics)
+    places = sorted(wide.columns, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
+    columns = [_column(results, *place, wide[place], intervals=intervals) for place in places]
+    ood = [place for place in places if results.dataset(place[0]).role is Role.OOD]
+    columns[len(ood) : len(ood)] = _averages(results, wide, ood)
+    names = display_names(results.run)
+    notes = [wide.attrs["note"], *_notes(results, columns, intervals=intervals)]
+    notes += [*_settings(results, names), *_undefined(results, places, names)]
+    return PaperTable(tuple(names.values()), tuple(columns), tuple(" ".join(note.split()) for note in notes))
+
+
+def heading(metric: str) -> str:
+    """The heading of a metric; means over classes have that of the metric itself.
+
+    Example:
+        >>> heading("mean_fpr95"), heading("der99"), heading("pooled_auroc"), heading("my_metric")
+        ('FPR95', 'DER99', 'pooled AUROC', 'my_metric')
+    """
+    name = metric.removeprefix(MEAN)
+    prefix, base = ("pooled ", name.removeprefix(POOLED)) if name.startswith(POOLED) else ("", name)
+    is_short = any(re.fullmatch(rf"{short}[\d.]*", base) for short in _ABBREVIATIONS)
+    return prefix + (base.upper() if is_short else _HEADINGS.get(base, base))
+
+
+def _column(results: RunResults, dataset: str, metric: str, values: pd.Series, *, intervals: bool) -> PaperColumn:
+    rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
+    rows = rows[rows["ood_class"] == ""].set_index("detector").reindex(values.index)
+    bounds = zip(rows["ci_low"], rows["ci_high"], strict=True) if intervals else ((math.nan, math.nan) for _ in values)
+    return _made(results, (dataset, metric), values, list(bounds), [dataset])
+
+
+def _averages(results: RunResults, wide: pd.DataFrame, places: Sequence[Place]) -> Iterator[PaperColumn]:
+    """The average of each metric that several OOD sets have."""
+    for base in dict.fromkeys(metric.removeprefix(MEAN) for _, metric in places):
+        own = [place for place in places if place[1].removeprefix(MEAN) == base]
+        if len(own) > 1:
+            values = wide[own].mean(axis=1, skipna=False)
+            bounds = [(math.nan, math.nan)] * len(values)
+            yield _made(results, (AVERAGE, base), values, bounds, [dataset for dataset, _ in own])
+
+
+def _made(
+    results: RunResults, place: Place, values: pd.Series, bounds: Sequence[tuple[float, float]], sets: Sequence[str]
+) -> PaperColumn:
+    dataset, metric = place
+    entry = entry_of(metric)
+    better, is_count = (entry.better, entry.is_count) if entry else ("", False)
+    best = _best(results, metric, values, better, sets)
+    text = partial(value_text, is_count=is_count)
+    marked = {text(float(values[name])) for name in best if len(best) == 1}  # equal as shown
+    cells = []
+    for name, value, (low, high) in zip(values.index, values, bounds, strict=True):
+        shown = text(float(value))
+        interval = "" if math.isnan(value) or math.isnan(low) else f"{text(low)}, {text(high)}"
+        cells.append(PaperCell(shown, interval, name in best or shown in marked))
+    return PaperColumn(dataset, heading(metric), better, tuple(cells))
+
+
+def _best(results: RunResults, metric: str, values: pd.Series, better: str, sets: Sequence[str]) -> set[str]:
+    """The best detector, and those that are not distinguishable from it where this can be tested.
+
+    Nothing is best if no detector is distinguishable from the best one.
+    """
+    defined = values.dropna()
+    if not better or len(defined) < 2:
+        return set()
+    best = {str(defined.idxmin() if better == "lower" else defined.idxmax())}
+    if not _is_tested(results, metric, sets):
+        return best
+    table = group_of_best(results, list(sets), metric)
+    group = best | (set(table.loc[table["in_group"], "detector"]) & set(defined.index))
+    return group if len(group) < len(defined) else set()
+
+
+def _is_tested(results: RunResults, metric: str, sets: Sequence[str]) -> bool:
+    """Whether `group_of_best` can compare detectors by this metric of these sets."""
+    roles = {results.dataset(name).role for name in sets}
+    base = metric.removeprefix(MEAN)
+    return (roles == {Role.OOD} and base in (results.settings.fpr_name, "auroc")) or base == "id_auroc"
+
+
+def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool) -> Iterator[str]:
+    run, confidence = results.run, f"{100 * results.settings.confidence:.4g} %"
+    if run.dry_run:
+        yield f"Dry run ({run.dry_run}): only a part of the images was read."
+    if missing := interruption(run):
+        yield f"Unfinished: {missing}."
+    grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
+    yield "Values in percent." + (f" Means over the OOD classes: {', '.join(grouped)}." if grouped else "")
+    if any(cell.is_best for column in table for cell in column.cells):
+        yield (
+            f"Bold: the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the best on"
+            f" these images (paired one-sided test, Bonferroni, {confidence})."
+        )
+    if any(column.better and not any(cell.is_best for cell in column.cells) for column in table):
+        yield "Without bold: no detector of the column is distinguishable from the best."
+    if intervals:
+        yield f"Brackets: {confidence} confidence intervals; averages have none."
+
+
+def _settings(results: RunResults, names: Mapping[str, str]) -> Iterator[str]:
+    """Settings of the detectors that are not None, and what the fit chose for the others."""
+    shown = []
+    for name in results.detectors:
+        config = results.run.detector_settings.get(name)
+        own = settings_text(config.init_args) if config else ""
+        chosen = [found[1] for note in results.run.fit_notes.get(name, []) if (found := _CHOSEN.match(note))]
+        if text := ", ".join(filter(None, [own, *chosen])):
+            shown.append(f"{names[name]} {text}")
+    if shown:
+        yield f"Settings: {'; '.join(shown)}."
+
+
+def _undefined(results: RunResults, places: Sequence[Place], names: Mapping[str, str]) -> Iterator[str]:
+    """The reasons of dashes, with the detectors of each."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for value in results.run.undefined:
+        if value.ood_class == "" and value.detector in names and (value.dataset, value.metric) in places:
+            key = (f"{heading(value.metric)} on {value.dataset}", value.reason)
+            found.setdefault(key, []).append(names[value.detector])
+    for (what, reason), own in found.items():
+        who = "all detectors" if len(own) == len(names) else some(own, 5)
+        yield f"-: {what} is undefined for {who}: {reason.rstrip('.')}."

@@ -1,0 +1,57 @@
+"""`oodlit export`: one format, printed or written."""
+
+from pathlib import Path
+
+import pytest
+
+from oodlit.cli.main import main
+from oodlit.datamodules import descriptions
+from oodlit.results.views.bibtex import citation
+from tests.report.problems import make_results
+
+RUN = {
+    "references": {
+        "msp": {
+            "title": "A Baseline",
+            "authors": "D. Hendrycks and K. Gimpel",
+            "venue": "ICLR",
+            "year": 2017,
+            "url": "",
+        }
+    }
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    make_results(run=RUN, bootstrap=0).save(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_formats(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith("| detector | near: FPR95 ↓ |")
+    assert main(["export", str(folder), "--latex", "--detectors", "msp", "--out", str(tmp_path / "t.tex")]) == 0
+    assert "\\begin{tabular}" in (tmp_path / "t.tex").read_text()
+    assert main(["export", str(folder), "--csv", "--metrics", "auroc"]) == 0
+    assert capsys.readouterr().out.startswith("detector,far: AUROC,far: AUROC best\n")
+
+
+def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--bibtex"]) == 0
+    text = capsys.readouterr().out
+    assert "% msp\n@inproceedings{hendrycks2017baseline," in text
+    assert "% No source is known for: knn, val, near, far, tests, noisy" in text
+
+
+def test_one_format_at_a_time(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--latex", "--csv"]) == 2
+    assert "expected one format, got --latex, --csv" in capsys.readouterr().err
+    assert main(["export", str(folder / "none")]) == 1
+    assert "none" in capsys.readouterr().err
+
+
+def test_the_citation_of_every_known_set_becomes_an_entry() -> None:
+    texts = [text for about in descriptions().values() for text in about.citation.split("; protocol: ")]
+    assert len(texts) >= 21
+    assert [text for text in texts if citation(text, "") is None] == []
