@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
@@ -60,6 +61,53 @@ def other_fact(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
     return next(
         (fact for fact, value in facts.items() if "" not in (was := known.get(fact, ""), value) and was != value), ""
     )
+
+
+class ChangedFilesWarning(UserWarning):
+    """Earlier work is reused although some files of its data were modified after it was written."""
+
+
+def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) -> None:
+    """Warn if some files of a stream, but not all, were modified after a time, since `identity` reads only a sample.
+
+    Nothing is said if all files are new: then the folder is a copy.
+
+    Args:
+        streams: Streams whose images are the same according to `identity`.
+        since: When the earlier work was written, in seconds since the epoch.
+        hint: What to do if the files are other images; ends the message.
+    """
+    for stream in streams:
+        paths = list(_paths(stream.source))
+        changed = [path for path in paths if _changed_at(path) > since]
+        if 0 < len(changed) < len(paths):
+            warnings.warn(
+                f"stream {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were last"
+                f" read, first {changed[0]}. Not all contents are compared; {hint}",
+                ChangedFilesWarning,
+                stacklevel=3,
+            )
+
+
+def _paths(source: object) -> Iterator[str]:
+    for kind, inner in _INNER.items():
+        if isinstance(source, kind):
+            for one in inner(source):
+                yield from _paths(one)
+    if isinstance(source, IndexedSource):
+        yield from map(str, getattr(source, "paths", ()))
+    if isinstance(source, DatasetSource):  # as torchvision's folders of images list their files
+        items = getattr(source.dataset, "samples", None)
+        yield from (item[0] for item in items or () if isinstance(item, tuple) and isinstance(item[0], str))
+
+
+def _changed_at(path: str) -> float:
+    """When a file was written or put in its place."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - a million paths
+    except OSError:
+        return 0.0
+    return max(found.st_mtime, found.st_ctime)
 
 
 def workers_decoder(decode: Decode) -> str:

@@ -1,5 +1,6 @@
 """Read a feature cache as module and data of a run, in place of the network and the images."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from oodlit.base.roles import Role
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.datamodules.stream_identity import identity, other_fact, workers_decoder
+from oodlit.datamodules.stream_identity import identity, other_fact, warn_of_changed_files, workers_decoder
 from oodlit.datamodules.thinning import ThinnedSource, thinned
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.manifest import Manifest, RecordedStream
@@ -246,6 +247,8 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
             else f"{fact} differ ({recorded[fact]} in the cache, {facts[fact]} now)"
         )
         raise FingerprintError(f"{folder}: stream {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
+    times = [part.stat().st_mtime for name, _ in entry.parts for part in folder.glob(f"*/{name}")]
+    warn_of_changed_files([stream], min(times, default=math.inf), f"if images were replaced, {OTHERWISE}")
     return entry
 
 

@@ -1,5 +1,6 @@
 """The lifecycle of runs over images and over boxes: fit detectors on some rows, score the others, resume."""
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,18 +18,19 @@ from oodlit.base.processes.distributed import Group, cpu_group, gather_objects
 from oodlit.base.roles import Role
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.stream_identity import warn_of_changed_files
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, synchronize
 from oodlit.results import Finding, FindingWarning, UnfinishedRunWarning
-from oodlit.results.files.storage import is_complete
+from oodlit.results.files.storage import TABLE, is_complete
 from oodlit.results.record_parts import SkippedImage, TimeRecord
 from oodlit.results.run_record import RunRecord
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
 from oodlit.runs.folder import OutputFolder
-from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
+from oodlit.runs.journal import RUN, TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import log_to_all
 from oodlit.runs.resumed import Resumed, resume
 from oodlit.runs.row_kind import RowKind
@@ -144,13 +146,18 @@ class ScoredRun(RowKind):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UnfinishedRunWarning)  # of this run, which resumes
             is_over = self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest)
+        before = output.path / TABLE if is_over else progress.folder / RUN
+        written = before.stat().st_mtime if before.is_file() else math.inf
         if is_over:
+            warn_of_changed_files(streams, written, "if images were replaced, repeat the run with --again")
             raise RunIsCompleteError(
                 f"{output.path}: this run is already complete; load it with {self.loader}.load, or repeat it"
                 " without resume=True"
             )
         group = cpu_group()
         kept = progress.start(group, resume=self.options.resume)
+        if kept:
+            warn_of_changed_files(streams, written, "if images were replaced, start over with --again")
         within = trainer.limit_predict_batches == 1.0  # else the limit counts from where the run resumes
         assert self.plan is not None
         self.resumed, self.choice, self.plan = resume(

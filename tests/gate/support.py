@@ -53,7 +53,7 @@ def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], f
     predict(module, data, OODDetection(detectors, output_dir=folder, num_thumbnails=0), **trainer)
 
 
-def predict(module: OODModule, data: OODDataModule, detection: OODDetection, **trainer: Any) -> None:
+def predict(module: OODModule, data: OODDataModule, detection: pl.Callback, **trainer: Any) -> None:
     """Run a callback quietly."""
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
     runner = pl.Trainer(accelerator="cpu", callbacks=[detection], **quiet, **trainer)
