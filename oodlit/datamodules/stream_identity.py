@@ -70,7 +70,7 @@ class ChangedFilesWarning(UserWarning):
 def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) -> None:
     """Warn if some files of a stream, but not all, were modified after a time, since `identity` reads only a sample.
 
-    Nothing is said if all files are new: then the folder is a copy.
+    There is no warning if all files are new: then the folder is a copy.
 
     Args:
         streams: Streams whose images are the same according to `identity`.
