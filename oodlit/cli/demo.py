@@ -17,7 +17,7 @@ def demo(
 
     digits trains a small network on handwritten digits 0-6 and tests which detectors notice 7, 8 and 9.
 
-    severity trains it on 0-4 and tests how detection falls from the easiest to the hardest of the other digits.
+    severity trains on the digits 0-4 and tests how detection drops from the easiest to the hardest unknown digits.
 
     objects trains a small object detector on scenes of the digits 0-6 and tests it on scenes of other objects.
 

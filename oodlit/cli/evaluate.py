@@ -69,7 +69,7 @@ def evaluate(
         data: class of an OODDataModule, such as ImageNetBenchmark
         detectors: list or mapping of detector classes
         fitted: fitted detectors of an earlier run (OUT/fitted)
-        features: YAML file of features, replaces network and images
+        features: YAML file of recorded features, instead of a network
         cache: feature cache; missing features are recorded first
         cache_dtype: float32, float16 or bfloat16
         out: folder for results and page (default: oodlit-results)
@@ -78,18 +78,18 @@ def evaluate(
         accelerator: auto, cpu or gpu (default: auto)
         devices: number of processes per machine (default: 1)
         num_nodes: number of machines (default: 1)
-        bank: copies of KNN's bank (default: auto, by size)
+        bank: keep KNN's bank per process or per machine
         precision: forward-pass precision: 32, bf16 or 16
-        channels_last: faster in 16 bits; outputs are compared
-        compile: torch.compile mode; outputs are compared
+        channels_last: faster memory layout for 16 bits; outputs are verified
+        compile: torch.compile mode; outputs are verified
         max_batches: dry run: use N batches per data set and device
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
-        rule: attained or interpolated threshold
+        rule: threshold: attained or interpolated
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
-        fail_if: limit that fails the run, see oodlit guard --help
+        fail_if: fail if results cross a limit, see oodlit guard --help
         logger: tensorboard, wandb, mlflow, csv or a class; repeatable
         seed: random seed (default: 0)
         resolved_config: the configuration as YAML, from the command line

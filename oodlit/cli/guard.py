@@ -16,16 +16,17 @@ def guard(
 ) -> int:
     """Check a finished run against limits.
 
-    A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if it is true.
-    DETECTOR can also be "model" (values of the classifier) or "*" (every detector that was asked for). Each value
-    beyond its limit is printed with its interval and its images. The exit code is 1 if a limit is crossed, and 2 if a
-    name is unknown, a value is undefined, or the results are missing, damaged, unfinished or those of a dry run.
+    A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if the comparison
+    is true. DETECTOR can also be "model" (values of the classifier) or "*" (every detector that was asked for). Each
+    crossed limit is printed with the value, its interval and the images that caused it. The exit code is 1 if a limit
+    is crossed. It is 2 if a name is unknown, a value is undefined, or the results are missing, damaged, unfinished or
+    from a dry run.
 
     Args:
         results: folder of the results
         fail_if: a limit; repeatable
         limits: YAML file with a list of limits under fail_if
-        allow_unfinished: check what an interrupted run has finished, or a dry run
+        allow_unfinished: accept an interrupted run or a dry run
     """
     if fail_if is None and limits is None:
         raise UsageError("missing required option: --fail_if or --limits")

@@ -58,11 +58,11 @@ def evaluate(
     boxes are COCO results, or Parquet with logits and features.
 
     Args:
-        annotations: OOD splits: FILE, or NAME=FILE,NAME=FILE
-        predictions: boxes of the same splits, written the same way
-        id_predictions: boxes on images of the known classes
+        annotations: annotations per split: FILE, or NAME=FILE,NAME=FILE
+        predictions: predicted boxes per split, as for --annotations
+        id_predictions: predicted boxes on images of known classes
         id_annotations: their annotations, for the best F1 and mAP
-        train_predictions: boxes on training images, for fits
+        train_predictions: predicted boxes on training images, to fit detectors
         train_annotations: their annotations, for --fit_on matched
         detectors: list of detectors of logits and features
         scores: columns with OOD scores, A,B (default: none)

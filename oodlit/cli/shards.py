@@ -233,7 +233,7 @@ def _verified(directory: Path, **how: Any) -> "list[ShardReport]":
 def info(directories: list[Path]) -> None:
     """Describe folders of shards.
 
-    Facts come from the manifest; without one, samples are counted.
+    Reads the manifest, or counts the samples if there is no manifest.
 
     Args:
         directories: folders of shards
