@@ -152,7 +152,7 @@ class OODModule(pl.LightningModule):
         return self.fingerprint_with(self.transform)
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """Return the fingerprint with another transform, such as the one of the data."""
+        """Return the fingerprint with another transform, such as the transform of the data."""
         described, pictures, batch = examine(transform, self.name)
         network = self._sketch(batch) or self._sketch(self._example)
         return join(

@@ -22,7 +22,7 @@ _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
 
 
 def place_of(network: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Return device and floating-point type of a network; those of a plain tensor if it has no weights."""
+    """Return device and floating-point type of a network; CPU and float32 if it has no weights."""
     for value in (*network.parameters(), *network.buffers()):
         if value.is_floating_point():
             return value.device, value.dtype

@@ -49,7 +49,7 @@ class Heads:
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Layers whose input to capture: all candidates until the head is known, then its own."""
+        """Layers to capture the inputs of: all candidates until the head is known, then only the layers of the head."""
         if self.problem is not None:
             return self.layers
         return tuple(dict.fromkeys(name for candidate in self.candidates for name in candidate))
@@ -119,7 +119,7 @@ class Heads:
             self.others = tuple(n for n in branches if n not in self.layers)
 
     def _branches(self, calls: Sequence[Call], logits: Tensor) -> list[str]:
-        """Return single layers whose outputs, scaled by individual factors, add up to the logits."""
+        """Return layers with outputs that add up to the logits, each scaled by one factor."""
         single = {c[0].replace("_orig_mod.", ""): c[0] for c in self.candidates if len(c) == 1}
         outputs = {name: out for name, _, out in calls if out.shape == logits.shape}
         gave = {layer: outputs[name] for name, layer in single.items() if name in outputs}  # the likeliest first
@@ -233,7 +233,7 @@ def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
 
 
 def _masked_classes(given: Tensor, rebuilt: Tensor) -> Tensor | None:
-    """Return the logits of classes masked after the head, 0 for others; None if there are none."""
+    """Return the constant logits of classes masked after the head, 0 for all other classes; None without any."""
     masked = (given == given[:1]).all(dim=0) & (given <= MASK).all(dim=0) & (given != rebuilt).any(dim=0)
     if not masked.any() or masked.all():
         return None

@@ -63,8 +63,8 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
         axis = asked[layer]
         if axis == 0 or not -activation.ndim < axis < activation.ndim:
             raise InvalidArgumentError(
-                f"channel_axis={dict(asked)!r}: layer {layer!r} has shape {tuple(activation.shape)}, whose channels"
-                f" cannot be on axis {axis}"
+                f"channel_axis={dict(asked)!r}: layer {layer!r} has shape {tuple(activation.shape)}, so its"
+                f" channels cannot be on axis {axis}"
             )
         return axis
     module = network if layer == FEATURE_MAP else network.get_submodule(layer)

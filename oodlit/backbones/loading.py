@@ -26,7 +26,7 @@ _OTHER_WEIGHTS = "pass weights=PATH of a local checkpoint, or weights=None (--we
 def load_network(
     backbone: str | nn.Module, weights: str | Path | None = "hub", *, say: Callable[[str], object] = _log.info
 ) -> nn.Module:
-    """Load a network with its weights. The mode of a network that is passed stays as it is; others are in eval mode.
+    """Load a network with its weights. A network that is passed keeps its mode; all others are in eval mode.
 
     Args:
         backbone: timm model name, with or without a pretrained tag, such as "resnet50.a1_in1k", or a repository
@@ -109,7 +109,7 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
 
 
 def usable(network: nn.Module) -> nn.Module:
-    """Return a network unchanged, or wrap it if it is an exported program, whose mode cannot be switched."""
+    """Return a network unchanged; wrap an exported program, because its mode cannot be switched."""
     try:
         with eval_mode(network):
             return network
@@ -139,7 +139,7 @@ def eval_mode(network: nn.Module) -> Iterator[None]:
 
 
 class Exported(nn.Module):
-    """Wrapper of an exported program, whose mode is fixed."""
+    """Wrapper of an exported program: its mode is fixed."""
 
     def __init__(self, program: nn.Module) -> None:
         super().__init__()

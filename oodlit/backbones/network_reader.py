@@ -200,7 +200,7 @@ class NetworkReader:
         return as_logits(raw, batch, self.name)
 
     def _are_those_of_heads(self, raw: Sequence[Tensor], kept: Mapping[str, Any]) -> bool:
-        """Return whether the network itself lists as many heads as outputs, and each returns its own output."""
+        """Return whether the network lists one head per output, and each head returned its output."""
         get_classifier = getattr(self.network, "get_classifier", None)
         layers = self.heads.candidates[0] if self.heads.candidates else ()
         if not callable(get_classifier) or len(layers) != len(raw) or not kept:

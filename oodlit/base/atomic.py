@@ -20,7 +20,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 ABANDONED_S = 86_400.0
-"""Age of a leftover that is removed on file systems without locks: one day."""
+"""Age at which leftover temporary files are removed on file systems without locks: one day."""
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
 _OF_DISKS = {errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO}
 ORPHANS_S = 10.0
@@ -163,7 +163,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def remove_leftovers(folder: Path, names: str) -> None:
-    """Remove leftovers of interrupted writers from `folder`, for targets that match the pattern `names`."""
+    """Remove temporary files of interrupted writers from `folder`, for targets that match the pattern `names`."""
     for path in folder.glob(f".{names}.{'[0-9a-f]' * 8}.tmp"):
         with contextlib.suppress(OSError):  # already removed, locked, or owned by another user
             handle = _locked(path, wait=False)

@@ -253,7 +253,7 @@ def _on_cpu(outputs: Outputs) -> Outputs:
 
 
 class _ModelElsewhere:
-    """A `Model` on another device, for tensors on the CPU."""
+    """Wraps a `Model` on another device, so that it accepts and returns CPU tensors."""
 
     def __init__(self, model: Model, device: torch.device) -> None:
         self._model, self._device = model, device

@@ -48,4 +48,4 @@ KNOWN_CLASSES = frozenset({Role.TRAIN, Role.ID, Role.SHIFT})
 UNKNOWN_CLASSES = frozenset({Role.OOD, Role.UNIT_TEST, Role.POOL})
 """Roles with classes unknown to the classifier: every prediction is wrong."""
 NAMES_OF_LABELS = frozenset({Role.TRAIN, Role.ID})
-"""Roles whose class names belong to labels; those of other roles belong to groups."""
+"""Roles with class names for labels. For all other roles, class names are for groups."""

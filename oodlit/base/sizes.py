@@ -14,7 +14,7 @@ ALWAYS_ALLOWED = 2**28
 
 
 def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
-    """Refuse a compressed file whose content is out of proportion to its size.
+    """Refuse a compressed file with content that is far too large for the size of the file.
 
     Args:
         where: Names the file in messages.
@@ -39,7 +39,7 @@ def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
 
 
 def check_parquet(where: object, about: Any, *, packed: int) -> None:
-    """Refuse a Parquet file whose content is out of proportion to its size, as in `check_expansion`.
+    """Refuse a Parquet file with content that is far too large for the size of the file; see `check_expansion`.
 
     Args:
         where: Names the file in messages.

@@ -1,4 +1,4 @@
-"""Describe a transform, decoder or setting as text that is stable between runs and changes with it."""
+"""Describe a transform, decoder or setting as text that is equal in every run and changes with its settings."""
 
 import enum
 import functools
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 MAX_DEPTH = 12
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "timm", "PIL", "numpy", "open_clip"}
-"""Libraries whose objects show all settings in their repr."""
+"""Libraries with objects that show all settings in their repr."""
 _WITH_PARTS = (list, tuple, set, frozenset, Mapping, functools.partial, FunctionType, MethodType)
 
 
@@ -123,7 +123,7 @@ def _code(code: CodeType) -> str:
 
 
 def _own_calls(kind: type) -> Iterator[FunctionType]:
-    """Yield what an object of a custom class does when called."""
+    """Yield the methods that run when an object of a custom class is called."""
     for name in ("__call__", "forward"):
         owner = next((k for k in kind.__mro__ if name in vars(k)), None)
         if owner is not None and owner.__module__.partition(".")[0] not in _LIBRARIES:

@@ -20,7 +20,7 @@ from oodlit.runs.start import Options, Start
 
 
 class OODDetection(WithDetectors):
-    """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.
+    """Fit detectors on the train stream, score all other streams, and compute metrics; one forward pass per image.
 
     Before the first batch, two ID images go through the backbone as a probe that shows which detectors apply.
     Collectives: one exchange when the fit ends, one when the run ends.

@@ -22,7 +22,7 @@ __all__ = ["ObjectDetection"]
 
 
 class ObjectDetection(WithDetectors):
-    """Fit detectors on the boxes of the train stream, score those of every other stream; one pass per image.
+    """Fit detectors on boxes of the train stream, and score the boxes of all other streams; one forward pass per image.
 
     The detectors are those for images: a box is a row. Collectives: one exchange when the fit ends, one at the end.
 

@@ -43,7 +43,7 @@ def _lines(function: Function, name: str) -> Iterator[str]:
 
 
 def _sections(function: Function, names: Sequence[str], parameters: Parameters) -> Mapping[str, Sequence[str]]:
-    """Names by heading: those that the module of the command lists in `HEADINGS`, then all others."""
+    """Group option names by heading: first the headings in the command's `HEADINGS`, then all other options."""
     own = getattr(inspect.getmodule(function), "HEADINGS", {}).get(function.__name__, {})
     arguments = [name for name in names if name in parameters and is_positional(parameters[name])]
     listed = {name for group in own.values() for name in group}

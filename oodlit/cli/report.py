@@ -8,7 +8,7 @@ from pathlib import Path
 from oodlit.base.errors import UsageError
 
 COMPARISON = Path("comparison", "report.html")
-"""Default file for several runs: in a folder without results, whose page it would replace."""
+"""Default file for several runs; its folder must not contain results, because it would replace their page."""
 
 
 def report(results: list[Path], *, out: Path | None = None) -> None:

@@ -15,7 +15,7 @@ from oodlit.base.errors import UnknownNameError, UsageError
 
 UNTYPED = (Any, object, Parameter.empty)
 PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, PurePath, Enum)
-"""Types of values that a file can hold as they are."""
+"""Types of values that a file can contain without conversion."""
 
 
 def members(kind: Any) -> tuple[Any, ...]:
@@ -61,7 +61,7 @@ def item_type(kind: Any, value: object) -> Any:
 
 
 def fits(maker: Any, kinds: tuple[type, ...]) -> bool:
-    """Whether a class, or the annotated return type of a function, is one of some classes."""
+    """Whether a class, or the annotated return type of a function, is a subclass of one of the given classes."""
     given = maker if isinstance(maker, type) else getattr(maker, "__annotations__", {}).get("return")
     with suppress(TypeError):  # protocols with attributes can only be checked on an object
         return not kinds or (isinstance(given, type) and issubclass(given, kinds))
@@ -81,14 +81,14 @@ def may_make(maker: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
 
 
 def is_a(made: object, kinds: tuple[type, ...]) -> bool:
-    """Whether an object is of one of some classes."""
+    """Whether an object is an instance of one of the given classes."""
     with suppress(TypeError):  # a protocol for type checkers alone
         return not kinds or isinstance(made, kinds)
     return True
 
 
 def enum_member(enum: type[Enum], name: str) -> Enum:
-    """The member with a name or a value.
+    """Return the enum member with this name or value.
 
     Raises:
         UnknownNameError: There is none.

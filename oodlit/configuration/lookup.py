@@ -11,7 +11,7 @@ from oodlit.base.errors import OodlitError, UnknownNameError, UsageError
 from oodlit.configuration.kinds import fits, type_names
 
 PACKAGES = ("oodlit.datamodules", "oodlit.detectors")
-"""Packages whose classes and functions can be written without their module."""
+"""Packages with classes and functions that can be written without their module."""
 _WORDS = {"Detector": "detector", "OODDataModule": "data class", "Logger": "logger"}
 
 

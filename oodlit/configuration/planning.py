@@ -30,7 +30,7 @@ CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 
 @dataclass(frozen=True)
 class Planned:
-    """An object to be made, whose names and types are checked.
+    """An object to be built, with checked names and types.
 
     Args:
         path: Full dotted path of the class or function.

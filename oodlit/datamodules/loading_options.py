@@ -22,7 +22,7 @@ def check_loading(batch_size: object, num_workers: object) -> None:
 
 
 class ReadingOptions(TypedDict, total=False):
-    """Keyword arguments of `OODDataModule` that every benchmark accepts as well, also those of object detectors."""
+    """Keyword arguments of `OODDataModule` that every benchmark accepts, including benchmarks of object detectors."""
 
     batch_size: int
     num_workers: int

@@ -40,7 +40,7 @@ LEFT_OUT = "left_out.txt"
 
 
 class UnofficialArchiveWarning(UserWarning):
-    """Warning for an archive whose names and counts match the published one, but whose checksum does not."""
+    """Warning for an archive that matches the published one in names and counts, but not in its checksum."""
 
 
 def list_set(

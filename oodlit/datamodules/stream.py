@@ -64,7 +64,7 @@ class LookupSource(Protocol):
 
 @runtime_checkable
 class PickingSource(Protocol):
-    """A source that can read single samples without those between them."""
+    """A source that can read single samples without reading the samples between them."""
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
         """The samples at these ascending positions, in this order."""

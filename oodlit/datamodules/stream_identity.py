@@ -116,7 +116,7 @@ def workers_decoder(decode: Decode) -> str:
 
 
 def decoder_of(decode: Decode) -> str:
-    """Identify a decoder that may return other pixels than `decode_image`; empty for that one.
+    """Identify a decoder that may return other pixels than `decode_image`; empty for `decode_image`.
 
     An object is identified by its attributes, too, and a function by the values that it holds from outside. Secrets
     among the arguments are masked, because records keep this text; a hash of all arguments follows them.

@@ -99,7 +99,7 @@ def _transformed(
 
 
 def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -> Tensor:
-    """Refuse inputs whose shape or dtype never occurred in the run, since its scores cannot describe them."""
+    """Refuse inputs with a shape or dtype that never occurred in the run: its threshold is not valid for them."""
     exact = len(shape) if one_shape else -2
     fits = image.ndim == len(shape) and tuple(image.shape[:exact]) == tuple(shape[:exact])
     if not fits or not image.is_floating_point():

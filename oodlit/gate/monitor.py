@@ -15,7 +15,7 @@ from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_interv
 
 
 class RefusalWarning(UserWarning):
-    """The fraction of refused images differs from the one that the ID set predicts."""
+    """The fraction of refused images differs from the fraction that the ID set predicts."""
 
 
 @runtime_checkable
@@ -75,7 +75,7 @@ def _edge(excess: Callable[[float], float], inside: float, outside: float) -> fl
 
 
 class Monitor:
-    """Count the images that a gate refuses, and warn when their fraction differs from the one the ID set predicts.
+    """Count the images that a gate refuses, and warn when the fraction differs from the ID set's prediction.
 
     Call it in place of the gate. It compares two intervals: the running interval of the fraction of refused images,
     which is valid at all times, and the interval of the fraction of ID images that the threshold refuses. As long as
@@ -117,7 +117,7 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warnings.warn(f"{self}; these images differ from those of the ID set", RefusalWarning, stacklevel=3)
+            warnings.warn(f"{self}; these images differ from the images of the ID set", RefusalWarning, stacklevel=3)
 
     def reset(self) -> None:
         """Restart the counts, for example daily: old images hide recent changes."""

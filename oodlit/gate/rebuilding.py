@@ -1,4 +1,4 @@
-"""Rebuild the network of a run from its record, or verify the one that the user passes."""
+"""Rebuild the network of a run from its record, or verify the network that the user passes."""
 
 import copy
 import math

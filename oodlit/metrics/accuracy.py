@@ -16,7 +16,7 @@ from oodlit.metrics.streams import StreamMetric
 
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
-    """Fraction of images whose prediction equals the label.
+    """Fraction of images with a prediction that equals the label.
 
     Args:
         predictions: Predicted class, integers, shape (n,).

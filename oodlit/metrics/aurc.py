@@ -87,7 +87,7 @@ def augrc(scores: ScoreLike, is_correct: FlagLike) -> float:
 
 
 def augrc_of(right_and_wrong: Ranking) -> float:
-    """Compute AUGRC from a ranking of images with wrong predictions among those with correct ones."""
+    """Compute AUGRC from a ranking of wrongly classified images among correctly classified ones."""
     right, wrong = right_and_wrong.n_id, right_and_wrong.n_ood
     half_losses = int((right_and_wrong.id_below + right_and_wrong.id_at_most).sum())
     return (half_losses + wrong**2) / (2 * (right + wrong) ** 2)

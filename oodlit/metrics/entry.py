@@ -76,7 +76,7 @@ class Images:
 
     @cached_property
     def right_and_wrong(self) -> Ranking:
-        """Rank images with wrong predictions among those with correct ones."""
+        """Rank wrongly classified images among correctly classified ones."""
         return rank(self.scores[self.is_correct], self.scores[~self.is_correct])
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Mean corruption error of ImageNet-C: errors relative to those of a baseline."""
+"""Mean corruption error of ImageNet-C: errors relative to the errors of a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence

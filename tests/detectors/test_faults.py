@@ -174,12 +174,12 @@ def test_no_overflow_of_the_exponential(make: type[Detector]) -> None:
 @pytest.mark.parametrize("make", [ASH, SCALE])
 def test_signed_features_are_refused(make: type[Detector]) -> None:
     facts = BackboneFacts(name="vit_tiny", width=4, num_classes=3, signed_features=True)
-    assert make().why_not(facts) == "assumes non-negative features, but those of vit_tiny are signed"
+    assert make().why_not(facts) == "requires non-negative features, but the features of vit_tiny can be negative"
     assert "non-negative" in ReAct(then=make()).why_not(BackboneFacts(signed_features=True, num_train=9))
     detector = make(percentile=50.0)
     detector.fit(head=Head(torch.eye(4)))
     x = torch.tensor([[1.0, -2.0, 0.0, 0.0]])
-    with pytest.raises(RequirementError, match=re.escape("assumes non-negative features, as after a ReLU; got -2")):
+    with pytest.raises(RequirementError, match=re.escape("requires non-negative features, as after a ReLU; got -2")):
         detector.score(Outputs(x, x))
 
 

@@ -65,7 +65,9 @@ def test_a_share_as_predicted_is_silent_and_another_one_is_said_once() -> None:
     assert not seen.is_outside
     assert str(seen).startswith("refused 11 of 220 images: 5.0 % [")
     assert "; the ID set predicts 5.0 % [3.4 %, 7.3 %]" in str(seen)
-    with pytest.warns(RefusalWarning, match=r"refused 91 of 300 images: 30.3 % .* differ from those of the ID set"):
+    with pytest.warns(
+        RefusalWarning, match=r"refused 91 of 300 images: 30.3 % .* differ from the images of the ID set"
+    ):
         seen.count([False] * 80)
     assert seen.is_outside
     with warnings.catch_warnings():

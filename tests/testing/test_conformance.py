@@ -102,7 +102,7 @@ def test_what_is_no_factory_is_refused(factory, message):
 
 
 def test_inapplicable_detector_is_refused_with_the_reason():
-    with pytest.raises(RequirementError, match=r"ASH\(\) does not apply to signed_problem: assumes non-negative"):
+    with pytest.raises(RequirementError, match=r"ASH\(\) does not apply to signed_problem: requires non-negative"):
         check_detector(ASH, problem=signed_problem)
 
 

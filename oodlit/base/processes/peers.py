@@ -27,7 +27,7 @@ from oodlit.base.errors import ProcessFailedError, add_note
 PATIENCE_S = 20.0
 """How long a process may continue after hearing that another one failed, before it is ended."""
 DELIVERY_S = 10.0
-"""How long a failing process waits until the others know, and how long others wait for its cause."""
+"""How long a failing process waits until all others know the cause, and how long they wait for it."""
 STARTING_S = 60
 """How long a process tries to reach process 0."""
 MAX_TEXT = 2000
@@ -59,7 +59,7 @@ class Peers:
         _start_thread(self._run)
 
     def tell(self, cause: str) -> None:
-        """Send the cause of this process's failure to the others, unless one failed before; wait until they know it."""
+        """Send the cause of this failure to all other processes, unless one failed before; wait until they know it."""
         others = set(range(1, self.world_size)) if self.rank == 0 else {0}
         with self._news:
             if not self.cause:
@@ -86,7 +86,7 @@ class Peers:
             self.sockets.clear()
 
     def _run(self) -> None:
-        """Connect to the others and listen; if that fails, launchers and timeouts remain."""
+        """Connect to the other processes and listen. If that fails, only launchers and timeouts detect failures."""
         try:
             self._store = _store()
             self._listen(self._store) if self.rank == 0 else self._connect(self._store)
@@ -113,7 +113,7 @@ class Peers:
         return False
 
     def _listen(self, store: Any) -> None:
-        """Process 0: accept the connections of all others."""
+        """Process 0: accept the connections of all other processes."""
         token = secrets.token_hex(16)
         with _server(store.host, self.world_size) as server:
             hosts = [store.host, socket.gethostname()]
@@ -210,7 +210,7 @@ def watch() -> None:
 
 
 def unwatch() -> None:
-    """Stop listening: this process has done its part, and later failures do not concern the others."""
+    """Stop listening: this process has done its part, and its later failures do not concern the other processes."""
     global _owners, _current, _is_done  # noqa: PLW0603
     if not _owners:  # it has reported why it fails
         return

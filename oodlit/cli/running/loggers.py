@@ -1,4 +1,4 @@
-"""Loggers of `oodlit evaluate --logger` with a short name; others are given by class."""
+"""Loggers with a short name for `oodlit evaluate --logger`; all other loggers are given by class."""
 
 import os
 from importlib.util import find_spec

@@ -42,7 +42,7 @@ class DeviceDecoder:
         self._empty: Tensor | None = None
 
     def complete(self, batch: Batch) -> None:
-        """Decode the files of a batch to their rows, and list those that cannot be used as skipped.
+        """Decode the files of a batch to their rows, and list unusable files as skipped.
 
         Raises:
             DataError: A file cannot be used, and such samples are not skipped.

@@ -142,7 +142,7 @@ class Jpegs:
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
-    """Rows of a batch whose files the main process decodes.
+    """Rows of a batch with files that the main process decodes.
 
     Args:
         files: One file per row.

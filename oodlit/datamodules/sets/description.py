@@ -87,7 +87,7 @@ class DatasetDescription:
 
 
 def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
-    """Description of a set whose facts are in `published.json`.
+    """Description of a set with facts from `published.json`.
 
     Args:
         name: Name of the set.

@@ -1,4 +1,4 @@
-"""The 1,000 classes of ImageNet-1k: WordNet ids, whose sorted order defines the labels."""
+"""The 1,000 classes of ImageNet-1k as WordNet ids; their sorted order defines the labels."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence

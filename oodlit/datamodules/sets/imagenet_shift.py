@@ -14,7 +14,7 @@ _OTHER_V2 = re.compile(r"imagenetv2-(threshold|top)")
 
 
 def by_number(path: PurePosixPath) -> Membership | None:
-    """Label of a file in a folder whose name is the class index; None in the other two sets of ImageNet-V2.
+    """Label of a file in a folder named by its class index; None in the other two sets of ImageNet-V2.
 
     Example:
         >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))

@@ -137,7 +137,7 @@ def _checked(
 
 
 class _Build:
-    """One build: keeps finished shards and writes the others."""
+    """One build: keeps finished shards and writes the missing ones."""
 
     def __init__(self, out: Path, name: str, split: str, check: ImageCheck | None, progress: Progress) -> None:
         self.out, self.check, self.progress = out, check, progress

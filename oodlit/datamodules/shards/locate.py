@@ -171,7 +171,7 @@ def join(folder: str, file: str) -> str:
 
 
 def _check_complete(names: Sequence[str], neighbours: Sequence[str], where: str) -> None:
-    """Refuse shards without a manifest if others of the same set are missing, or have an unsupported format.
+    """Refuse shards without a manifest if other shards of the set are missing or have an unsupported format.
 
     Args:
         names: The shards to read.

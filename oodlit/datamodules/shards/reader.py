@@ -80,7 +80,7 @@ class ShardSource:
             yield from self._marked(self.info.shards[index], positions)
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
-        """Samples at these ascending positions; of the others, only headers are read.
+        """Samples at these ascending positions. Only the headers of all other samples are read.
 
         Raises:
             DataError: As `read`.
@@ -91,7 +91,7 @@ class ShardSource:
             yield from self._marked(record, [position - first for position in members])
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The samples with these keys; of the others, only headers are read."""
+        """The samples with these keys. Only the headers of all other samples are read."""
         for record in self.info.shards:
             with self._open(record) as file:
                 for raw in raw_samples(file, self._name(record), _ignore):

@@ -12,7 +12,7 @@ C = TypeVar("C", bound="Configured")
 
 
 class Configured(nn.Module):
-    """Base class of modules whose constructor arguments are settings, which are frozen by the fit."""
+    """Base class of modules with settings: the constructor arguments, which the fit freezes."""
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""

@@ -80,7 +80,7 @@ class Detector(Configured, ABC):
     min_train: int = 0
     """Minimum number of training images for a fit, known from the settings before a run."""
     extra_passes: int = 0
-    """Extra forward passes per image beyond the one that every run makes."""
+    """Extra forward passes per image, in addition to the one that every run makes."""
     assumes_non_negative: ClassVar[bool] = False
     """Whether the detector is designed for features after a ReLU. With negative features it is not applicable, adds a
     note, or loses part of its effect."""
@@ -165,7 +165,7 @@ class Detector(Configured, ABC):
 
     @property
     def fitted_sizes(self) -> Mapping[str, int]:
-        """Numbers of logits and features in the fit, as far as they are known."""
+        """Numbers of logits and features in the fit; unknown numbers are omitted."""
         return self._shapes
 
     @final

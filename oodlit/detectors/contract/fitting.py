@@ -53,7 +53,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 
 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
-    """Create empty statistics, one per type: those that `detectors` require, and `extra` ones with all their fields."""
+    """Create empty statistics, one per type: all that `detectors` require, and the `extra` ones with all fields."""
     kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
     parts = _parts(detectors)
     return Statistics(k.for_detectors([] if k in extra else [p for p in parts if k in p.statistics]) for k in kinds)

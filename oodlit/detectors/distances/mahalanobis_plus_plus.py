@@ -10,7 +10,7 @@ from oodlit.detectors.statistics import UnitMoments
 
 @final
 class MahalanobisPlusPlus(GaussianDetector):
-    """S = -min_c d_c of the unit features x / |x|; means and covariance are those of unit training features.
+    """S = -min_c d_c of the unit features x / |x|, with means and covariance of the unit training features.
 
     d_c is as in `Mahalanobis`. This removes the norm of the features, which differs much between classes in many
     networks. A zero feature vector has no direction and stays zero, in fit and scoring.

@@ -19,7 +19,7 @@ MOVED = 2**26
 TRACED_QUERIES = 256
 """Number of queries that an exported program is optimized for; more queries take more memory."""
 MARGIN = 8
-"""Rows on either side of the k-th nearest one whose distances are recomputed in float64."""
+"""Number of rows before and after the k-th nearest row for which distances are recomputed in float64."""
 REFINED = 256
 """Queries recomputed at a time."""
 GROUP = 8

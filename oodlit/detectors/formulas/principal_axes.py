@@ -57,7 +57,7 @@ class KernelPCA(Detector):
 
     @final
     def _keep_rest(self, moments: Moments, share: float) -> None:
-        """Keep the mean of the rows, and the axes beyond those that reach a fraction of their variance."""
+        """Keep the mean of the rows, and the axes left after the first ones that reach a fraction of the variance."""
         used, rest = axes_by_share(moments.total_covariance, share)
         if not used.shape[1]:
             self.note("the training features have a single direction; scores are distances to it")

@@ -15,7 +15,7 @@ from oodlit.detectors.statistics import ClassMoments, Statistics
 UNUSED = 1e-12
 """Largest mean square along a direction that counts as unused, relative to the variance of the features."""
 ROUNDING = 1e-14
-"""The same, relative to the largest eigenvalue, which bounds the precision of the others."""
+"""Largest mean square along an unused direction, relative to the largest eigenvalue, which limits the precision."""
 
 
 def default_dim(width: int) -> int:

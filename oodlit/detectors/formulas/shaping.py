@@ -107,7 +107,11 @@ def scores_alone(then: object, given: AbstractSet[str]) -> TypeGuard[Detector]:
 
 def non_negative_features(detector: object, facts: BackboneFacts) -> str:
     """Requirement: features without negative values, as after a ReLU."""
-    return f"assumes non-negative features, but those of {facts.name} are signed" if facts.signed_features else ""
+    return (
+        (f"requires non-negative features, but the features of {facts.name} can be negative")
+        if facts.signed_features
+        else ""
+    )
 
 
 def check_non_negative(owner: object, features: Features) -> None:
@@ -118,7 +122,7 @@ def check_non_negative(owner: object, features: Features) -> None:
     """
     if not is_traced() and features.numel() and not check_usual(~(features.amin() < 0)):
         raise RequirementError(
-            f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
+            f"{owner!r} requires non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Moments of random Fourier features, whose products approximate a Gaussian kernel of unit features."""
+"""Moments of random Fourier features; their products approximate a Gaussian kernel of unit features."""
 
 import copyreg
 from abc import ABCMeta

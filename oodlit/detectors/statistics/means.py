@@ -1,4 +1,4 @@
-"""Means of features: over all images, and per class over its images or those predicted as the class."""
+"""Means of features: over all images, and per true or predicted class."""
 
 import torch
 from torch import Tensor

@@ -148,7 +148,7 @@ class SmallestHashes(Statistic):
         self._compact()
 
     def _cut_to_common(self, group: Group, local: dict[str, Tensor], sizes: Sequence[int]) -> list[int]:
-        """Keep only rows that remain of all processes' rows, and return how many each process has of them."""
+        """Keep only the rows that are among the smallest of all processes, and return how many each process keeps."""
         nothing = torch.empty(0, dtype=torch.int64)
         hashes = gather_rows(group, local.get("hash", nothing), sizes)
         bound = hashes.kthvalue(min(self.rows or 0, len(hashes))).values

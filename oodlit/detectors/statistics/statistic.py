@@ -30,7 +30,7 @@ class Statistic(Metric):
     """Larger batches, such as a whole training set, are processed in parts of this many images; None = never."""
     full_state_update = False
     counted_by: ClassVar[str] = "class_counts"
-    """Name of the state whose sum is the number of training images seen."""
+    """Name of the state that adds up to the number of training images seen."""
 
     def __init__(self, **states: torch.Tensor) -> None:
         """Register the initial states by name."""
@@ -65,7 +65,7 @@ class Statistic(Metric):
         return int(getattr(self, self.counted_by).sum())
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
-        """Return smaller tensors by field, computed anyway, that are finite only if the field is (`check_finite`)."""
+        """Return smaller tensors by field that are computed anyway and finite only if the field is finite."""
         return {}
 
     def shared_tensors(self) -> dict[str, torch.Tensor]:
@@ -125,7 +125,7 @@ class Statistic(Metric):
 
     @final
     def compute(self) -> "Statistic":
-        """Return the statistic itself, whose facts are properties."""
+        """Return the statistic itself; its facts are properties."""
         return self
 
 

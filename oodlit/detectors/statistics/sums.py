@@ -1,4 +1,4 @@
-"""Base classes of statistics whose state is a sum over training images."""
+"""Base classes of statistics with sums over training images as their state."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ for every batch would cost more than the computation."""
 
 
 class Sums(Statistic):
-    """A statistic whose states are sums over images, so that parts of a training set add up.
+    """A statistic with states that are sums over images, so that parts of a training set add up.
 
     States are scalars, or empty tensors whose shapes `allocate` sets with the first batch.
     """

@@ -129,7 +129,7 @@ def augrc_interval(
 
 
 def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float]:
-    """Compute the interval from a ranking of images with wrong predictions among those with correct ones."""
+    """Compute the interval from a ranking of wrongly classified images among correctly classified ones."""
     wrong, n = ranking.n_ood, ranking.n_id + ranking.n_ood
     if n == 0:
         return float("nan"), float("nan")

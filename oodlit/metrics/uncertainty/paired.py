@@ -152,7 +152,7 @@ def in_group_of_best(p_values: Float[np.ndarray, " detectors"], *, confidence: f
 
 
 def _mid_shares(ascending: np.ndarray, cumulative: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return for each value the fraction of sorted scores below it, plus half of those equal to it."""
+    """Return for each value the fraction of sorted scores below it, plus half the fraction equal to it."""
     below, at_most = (np.searchsorted(ascending, values, side=side) for side in ("left", "right"))
     return np.asarray((cumulative[below] + cumulative[at_most]) / 2)
 

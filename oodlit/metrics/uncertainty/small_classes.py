@@ -13,7 +13,7 @@ POOLED_IMAGES = 4
 DIRECTIONS = 13
 """Number of ways in which the deviation of an FPR is divided between ID and OOD images."""
 LEAST_RANK = 0.02
-"""Smallest expected number of ID images below a threshold, of those that are lower than all ID images."""
+"""Smallest expected number of ID images below a threshold that is below all ID scores."""
 
 
 def mean_auroc_interval(
@@ -105,7 +105,7 @@ def mean_share_interval(
     weights: Float[np.ndarray, " classes"],
     z: float,
 ) -> tuple[float, float]:
-    """Combine Wilson's intervals of shares, z standard errors wide, to that of their weighted mean.
+    """Combine Wilson's intervals of shares, z standard errors wide, into an interval of their weighted mean.
 
     Example:
         >>> low, high = mean_share_interval(np.array([0.0, 0.5]), np.array([5, 10]), np.array([0.5, 0.5]), 1.96)
@@ -124,7 +124,7 @@ def mover(
     highs: Float[np.ndarray, " classes"],
     weights: Float[np.ndarray, " classes"],
 ) -> tuple[float, float]:
-    """Combine intervals of independent values to that of their weighted mean, within [0, 1].
+    """Combine intervals of independent values into an interval of their weighted mean, within [0, 1].
 
     References:
         Zou and Donner: Construction of Confidence Limits about Effect Measures. Statistics in Medicine 2008.
