@@ -9,6 +9,13 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/detectors.json",
     "oodlit/cli/main.py",
+    *(
+        f"oodlit/datamodules/benchmarks/lists/{name}.txt.xz"
+        for name in (
+            *("imagenet_c_10000", "imagenet_ood_31802", "imagenet_val_5000", "inaturalist_10000"),
+            *("openimage_o_15869", "openimage_o_val_1763", "ssb_hard_49000", "textures_5160"),
+        )
+    ),
     "oodlit/datamodules/sets/imagenet21k/WORDNET_LICENSE.txt",
     "oodlit/datamodules/sets/imagenet21k/is_a.txt.gz",
     "oodlit/datamodules/sets/imagenet21k/same_or_part.txt",

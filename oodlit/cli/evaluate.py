@@ -8,7 +8,17 @@ from oodlit.cli.command import missing_text
 
 HEADINGS = {
     "evaluate": {
-        "Data": ("data", "features", "cache", "cache_dtype", "max_batches", "batch_size", "num_workers"),
+        "Data": (
+            "data",
+            "benchmark",
+            "root",
+            "features",
+            "cache",
+            "cache_dtype",
+            "max_batches",
+            "batch_size",
+            "num_workers",
+        ),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
         "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "fail_if"),
         "Run": ("accelerator", "devices", "num_nodes", "seed", "again"),
@@ -33,6 +43,8 @@ def evaluate(
     *,
     backbone: Annotated[Any, _types] = None,
     data: Annotated[Any, _types] = None,
+    benchmark: str | None = None,
+    root: Path = Path(),
     detectors: Annotated[Any, _types] = None,
     fitted: Path | None = None,
     features: Path | None = None,
@@ -67,6 +79,8 @@ def evaluate(
     Args:
         backbone: timm name, or class of a network or OODModule
         data: class of an OODDataModule, such as ImageNetBenchmark
+        benchmark: name from oodlit list benchmarks, replaces --data
+        root: folder of the benchmark's data sets (default: .)
         detectors: list or mapping of detector classes
         fitted: fitted detectors of an earlier run (OUT/fitted)
         features: YAML file of recorded features, instead of a network
@@ -99,14 +113,12 @@ def evaluate(
     from oodlit.cli.guard import check
     from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
     from oodlit.detectors.contract.every import every_detector
-    from oodlit.recorded.description import read_description
     from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit
 
     every = features is not None and detectors is None and fitted is None
-    if features is not None:
-        backbone, data = read_description(features)
-        detectors = every_detector()[0] if every else detectors
+    backbone, data = _network_and_data(given)
+    detectors = every_detector()[0] if every else detectors
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out),
@@ -125,6 +137,10 @@ def evaluate(
     return check(load_complete(out), limits) if limits else 0
 
 
+_INSTEAD = {"backbone": "backbone", "data": "benchmark"}
+"""Option that replaces another one."""
+
+
 def _check(given: dict[str, Any]) -> None:
     """Check numbers, and which of network, data, recorded features, detectors and fit are given."""
     for name in ("max_batches", "batch_size", "num_workers", "devices", "num_nodes"):
@@ -133,18 +149,33 @@ def _check(given: dict[str, Any]) -> None:
             raise UsageError(f"--{name} must be at least {least}, got {given[name]}")
 
     if given["features"] is not None:
-        extra = [f"--{name}" for name in ("backbone", "data", "cache") if given[name] is not None]
+        extra = [f"--{name}" for name in ("backbone", "data", "benchmark", "cache") if given[name] is not None]
         extra += [f"--{name}" for name in _faster(given)]
         if extra:
             raise UsageError(f"--features replaces network and images; leave out {', '.join(extra)}")
-    elif missing := [f"--{name}" for name in ("backbone", "data") if given[name] is None]:
-        raise UsageError(missing_text(missing))
+    elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
+        raise UsageError(missing_text([f"--{name}" for name in missing]))
+    if given["data"] is not None and given["benchmark"] is not None:
+        raise UsageError("give either --data or --benchmark, not both; if the file has data, add --data null")
     if given["detectors"] is not None and given["fitted"] is not None:
         raise UsageError(
             "give either --detectors or --fitted, not both; if the file lists detectors, add --detectors null"
         )
     if given["detectors"] is None and given["fitted"] is None and given["features"] is None:
         raise UsageError("missing required option: --detectors or --fitted")
+
+
+def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
+    """Network and data as given, of a description of features, or of a benchmark."""
+    if given["features"] is not None:
+        from oodlit.recorded.description import read_description
+
+        return read_description(given["features"])
+    if given["benchmark"] is None:
+        return given["backbone"], given["data"]
+    from oodlit.datamodules import Benchmark
+
+    return given["backbone"], Benchmark(given["benchmark"], given["root"])
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:

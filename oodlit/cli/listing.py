@@ -1,4 +1,4 @@
-"""`oodlit list`: detectors, data sets, metrics and published tables."""
+"""`oodlit list`: detectors, data sets, benchmarks, metrics and published tables."""
 
 import json
 from collections.abc import Iterator
@@ -6,11 +6,13 @@ from importlib import resources
 from typing import Literal
 
 
-def listing(kind: Literal["detectors", "datasets", "metrics", "published"], *, verbose: bool = False) -> None:
-    """List detectors, data sets, metrics or published tables.
+def listing(
+    kind: Literal["detectors", "datasets", "benchmarks", "metrics", "published"], *, verbose: bool = False
+) -> None:
+    """List detectors, data sets, benchmarks, metrics or published tables.
 
     Args:
-        kind: detectors, datasets, metrics or published
+        kind: detectors, datasets, benchmarks, metrics or published
         verbose: add settings, references, licenses, layouts and rules
     """
     from rich.table import Table
@@ -82,6 +84,26 @@ def _datasets() -> Iterator[dict[str, str]]:
         }
 
 
+def _benchmarks() -> Iterator[dict[str, str]]:
+    from oodlit.datamodules.benchmarks.tables import benchmarks
+
+    for name, about in benchmarks().items():
+        sets = [f"{one.name} {one.images or ''}".rstrip() for one in about.sets]
+        yield {
+            "name": name,
+            "what it is": about.title,
+            "ID set": f"{about.id_set.name} {about.id_set.images or ''}".rstrip(),
+            "test sets": ", ".join(sets),
+            "means over sets": "; ".join(f"{mean}: {', '.join(of)}" for mean, of in about.aggregates.items()),
+            "classes": str(len(about.class_subset) or ""),
+            "threshold rule": about.rule,
+            "lists": ", ".join(filter(None, (one.keep or one.drop for one in (about.id_set, *about.sets)))),
+            "published tables": ", ".join(about.tables),
+            "source": about.source,
+            "citation": about.citation,
+        }
+
+
 def _metrics() -> Iterator[dict[str, str]]:
     from oodlit.objects.metrics.registry import box_metrics, meaning
     from oodlit.objects.metrics.settings import ObjectSettings
@@ -147,6 +169,7 @@ def _published() -> Iterator[dict[str, str]]:
 _KINDS = {
     "detectors": (_detectors, 5),
     "datasets": (_datasets, 5),
+    "benchmarks": (_benchmarks, 4),
     "metrics": (_metrics, 4),
     "published": (_published, 5),
 }

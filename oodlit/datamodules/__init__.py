@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
+    from oodlit.datamodules.benchmarks.benchmark import Benchmark as Benchmark
     from oodlit.datamodules.benchmarks.digit_pool import DigitPoolBenchmark as DigitPoolBenchmark
     from oodlit.datamodules.benchmarks.digits import DigitsBenchmark as DigitsBenchmark
     from oodlit.datamodules.benchmarks.imagenet import ImageNetBenchmark as ImageNetBenchmark

@@ -9,11 +9,11 @@ import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import loads
+from oodlit.base.known_classes.imagenet import class_names as imagenet_names
+from oodlit.base.known_classes.imagenet import wnid_labels, wnids
 from oodlit.base.roles import Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.datamodules.keys import repeated
-from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
-from oodlit.datamodules.sets.imagenet_classes import wnid_labels, wnids
 from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names, find_samples, pick_samples
 
 IMAGENET = "imagenet"

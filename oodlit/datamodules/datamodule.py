@@ -2,8 +2,9 @@
 
 import copy
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed
@@ -11,12 +12,14 @@ from PIL import Image
 
 from oodlit._lightning import pl
 from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.known_classes.class_choice import ClassChoice, chosen_indices
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.base.roles import Role
 from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import check_settings
+from oodlit.datamodules.fewer_classes import with_class_subset
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loader import StreamLoader
@@ -53,6 +56,11 @@ class OODDataModule(pl.LightningDataModule):
             None (default) = no unit tests.
         decode_on_device: If True, the device of the run decodes, resizes and normalizes JPEGs in batches; workers read
             the files and decode all other formats. Verified against the workers' decoder, see docs/device.md.
+        class_subset: Classes that count as known, by index, name or WordNet id; images of the other classes are left
+            out, and the remaining ones are numbered 0, 1, .... None (default) = all. Pass the same to `OODModule`.
+        dropped_as: Name of an OOD set with the ID images of the other classes. None (default) = no such set.
+        evaluation: Settings of the metrics that belong to the data: "aggregates", the data sets of each mean over sets
+            by its name, and "rule", the threshold rule, which `OODDetection(rule=...)` replaces.
 
     Raises:
         InvalidArgumentError: Two streams share a name, there is not exactly one ID stream, or `decode_on_device` is
@@ -86,6 +94,9 @@ class OODDataModule(pl.LightningDataModule):
         any_size: bool = False,
         unit_tests: int | None = None,
         decode_on_device: bool = False,
+        class_subset: ClassChoice = None,
+        dropped_as: str | None = None,
+        evaluation: Mapping[str, Any] | None = None,
     ) -> None:
         """Check names and roles without reading any image."""
         super().__init__()
@@ -96,6 +107,7 @@ class OODDataModule(pl.LightningDataModule):
             raise InvalidArgumentError(f"streams: expected a list of streams, got the stream {given.name!r}")
         check_loading(batch_size, num_workers)
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
+        names += [] if dropped_as is None else [dropped_as]
         if twice := repeated(names):
             raise InvalidArgumentError(
                 f"streams: the name {twice[0]!r} is used more than once; stream names must be unique"
@@ -112,6 +124,11 @@ class OODDataModule(pl.LightningDataModule):
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
         streams, self.class_names = align_streams(streams, as_class_names(class_names))
+        self.class_subset = chosen_indices(class_subset, self.class_names)
+        if self.class_subset:
+            streams = with_class_subset(streams, self.class_names, self.class_subset, dropped_as)
+            self.class_names = tuple(self.class_names[index] for index in self.class_subset) if self.class_names else ()
+        self.evaluation = dict(evaluation or {})
         in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
         self.transform = transform

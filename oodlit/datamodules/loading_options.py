@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.known_classes.class_choice import ClassChoice
 from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.decode import Decode
 
@@ -39,3 +40,5 @@ class LoadingOptions(ReadingOptions, total=False):
     decode: Decode
     class_names: str | Path | Sequence[str] | None
     decode_on_device: bool
+    class_subset: ClassChoice
+    dropped_as: str | None

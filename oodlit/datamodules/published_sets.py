@@ -10,6 +10,7 @@ from typing import Any
 
 from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError
+from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import Role
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
@@ -18,7 +19,6 @@ from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
 from oodlit.datamodules.sets.imagenet21k.classes import IMAGENET21K, exclusions_text
-from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k

@@ -12,8 +12,9 @@ from torch import Tensor
 from oodlit.base.errors import DataError, InvalidArgumentError, PreprocessingError
 from oodlit.base.sizes import read_file
 from oodlit.datamodules.failures import describe_error
-from oodlit.datamodules.keys import escape_key, repeated
+from oodlit.datamodules.keys import escape_key, repeated, unescape_key
 from oodlit.datamodules.stream import Sample
+from oodlit.datamodules.subsets import SampleFacts
 
 
 class MemorySource:
@@ -180,6 +181,12 @@ class FileSource(IndexedSource):
     def key(self, index: int) -> str:
         """Key of one file."""
         return self.keys[index]
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Path, label and group of every file."""
+        nothing = [-1] * len(self)
+        for key, label, group in zip(self.keys, self.labels or nothing, self.groups or nothing, strict=True):
+            yield SampleFacts(unescape_key(key), label, group)
 
     def sample(self, index: int) -> Sample:
         """One file as a sample."""

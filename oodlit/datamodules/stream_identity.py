@@ -23,6 +23,7 @@ from oodlit.datamodules.pool import PooledSource
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.sources import DatasetSource, FileSource, IndexedSource, MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.datamodules.subsets import SubsetSource
 from oodlit.datamodules.thinning import ThinnedSource
 
 
@@ -169,6 +170,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     MemorySource: lambda s: ((sample.key, sample.label, sample.group, sample.error) for sample in s.samples),
     DatasetSource: lambda s: [_class_of(s.dataset), s.keys, s.groups, s.labelled],
     ThinnedSource: lambda s: [_content(s.source), s.positions],
+    SubsetSource: lambda s: [_content(s.source), s.positions, s.labels, s.groups, s.group_by_label],
     AlignedSource: lambda s: [_content(s.source), s.labels],
     PooledSource: lambda s: [*((one.name, *identity(one).items()) for one in s.streams), s.repeated],
     CorruptedSource: lambda s: [_content(s.images), s.settings, s.seed, s.quality],
@@ -202,7 +204,7 @@ def _images(source: Source) -> str:
 
 
 _INNER: dict[type, Callable[[Any], list[object]]] = {
-    ThinnedSource: lambda s: [s.source],
+    SubsetSource: lambda s: [s.source],
     AlignedSource: lambda s: [s.source],
     PooledSource: lambda s: [one.source for one in s.streams],
     CorruptedSource: lambda s: [s.images, decoder_of(s.decode)],

@@ -1,11 +1,11 @@
 """Dry runs: a few images per set, spread over all of it."""
 
-from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
+from oodlit.datamodules.stream import Source, Stream
+from oodlit.datamodules.subsets import SubsetSource
 
 _GOLDEN = 0x9E3779B9  # fraction of 2**32: multiples of the golden ratio never fall into a period
 
@@ -28,7 +28,7 @@ def spread(total: int, count: int) -> list[int]:
     ]
 
 
-class ThinnedSource:
+class ThinnedSource(SubsetSource):
     """At most `count` samples of a source, spread over it.
 
     Args:
@@ -37,25 +37,8 @@ class ThinnedSource:
     """
 
     def __init__(self, source: Source, count: int) -> None:
-        self.source = source
-        self.positions = spread(len(source), count)
+        super().__init__(source, spread(len(source), count))
         self.whole_size = len(source)
-
-    def __len__(self) -> int:
-        """Number of kept samples."""
-        return len(self.positions)
-
-    def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """The kept samples start, ..., stop - 1."""
-        return pick_samples(self.source, self.positions[max(start, 0) : max(stop, 0)])
-
-    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
-        """The kept samples at these positions."""
-        return pick_samples(self.source, [self.positions[position] for position in positions])
-
-    def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The samples of these keys."""
-        return iter(find_samples(self.source, keys).values())
 
 
 def whole_size(stream: Stream) -> int:

@@ -13,12 +13,12 @@ from PIL import Image
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
 import oodlit.datamodules as public
+from oodlit.base.known_classes.imagenet import class_names, wnids
 from oodlit.datamodules import ImageNetBenchmark
 from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.published_sets import build_set, list_set
 from oodlit.datamodules.sets import describe
-from oodlit.datamodules.sets.imagenet_classes import class_names, wnids
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError

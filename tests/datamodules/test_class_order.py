@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 import torch
 
+from oodlit.base.known_classes.imagenet import class_names as imagenet_names
+from oodlit.base.known_classes.imagenet import wnids
 from oodlit.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream, folder_stream, shard_stream
 from oodlit.datamodules.classes import as_class_names
-from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
-from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.shards import build_shards, class_listing
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role

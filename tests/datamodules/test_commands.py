@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from oodlit.base.known_classes.imagenet import wnids
 from oodlit.cli.main import main
 from oodlit.datamodules import ImageNetBenchmark
-from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.errors import UnknownNameError
 from tests.tiny_shards import tiny_image

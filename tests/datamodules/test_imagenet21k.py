@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from oodlit.base.known_classes.imagenet import wnids
 from oodlit.cli.main import main
 from oodlit.datamodules import set_stream, severity_pool
 from oodlit.datamodules.published_sets import build_set
@@ -19,7 +20,6 @@ from oodlit.datamodules.sets.imagenet21k.classes import (
     read_exclusions,
 )
 from oodlit.datamodules.sets.imagenet21k.wordnet import ancestors, hypernyms, relatives
-from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 from oodlit.datamodules.severity.split import Part
 from oodlit.datamodules.shards import ShardSource, read_info

@@ -13,6 +13,7 @@ import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oodlit.base.known_classes.imagenet import class_names, labels_from_ground_truth, subset_labels, wnid_labels, wnids
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.generated.unit_test_kinds import encode
 from oodlit.datamodules.keys import unescape_key
@@ -21,13 +22,6 @@ from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets import imagenet as imagenet_module
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, select
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL, flat_val, read_val_labels
-from oodlit.datamodules.sets.imagenet_classes import (
-    class_names,
-    labels_from_ground_truth,
-    subset_labels,
-    wnid_labels,
-    wnids,
-)
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C, by_corruption, by_number
 from oodlit.datamodules.shards import shard_info
 from oodlit.datamodules.shards.manifest import write_info
@@ -49,7 +43,7 @@ def tree(folder: Path, paths: list[str]) -> Path:
 
 def test_every_set_is_described_completely():
     known = descriptions()
-    assert len(known) == 21
+    assert len(known) == 22
     for name, description in known.items():
         assert name == description.name
         assert name.replace("_", "").isalnum()

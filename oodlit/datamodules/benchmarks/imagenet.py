@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 from typing_extensions import Unpack
 
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loading_options import LoadingOptions
@@ -70,7 +71,7 @@ class ImageNetBenchmark(OODDataModule):
         **loading: Unpack[LoadingOptions],
     ) -> None:
         """Find the sets; shards with a manifest are not read."""
-        place = _Locations(Path(root), dict(locations or {}), complete)
+        place = Locations(Path(root), dict(locations or {}), complete)
         own = {name for name in sets if name not in descriptions() and place.has_shards(name)}
         chosen = {name: describe(name) for name in sets if name not in own}
         if fixed := [d for d in chosen.values() if d.role in NAMES_OF_LABELS]:
@@ -80,27 +81,44 @@ class ImageNetBenchmark(OODDataModule):
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(place.given.keys() - known):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
-        decode = loading.get("decode", decode_image)
         found = [val := place.stream(IMAGENET_VAL)]
         if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
             found.append(place.stream(IMAGENET_TRAIN))
+        made = Generated(val, per_test, unit_test_format, seed, loading.get("decode", decode_image))
         for name in sets:
-            description = chosen.get(name)
-            if description is None:
+            if name in own:
                 found.append(shard_stream(place.given.get(name, place.root / name), name=name))
-            elif description is UNIT_TEST_SET and place.find(name) is None:
-                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
-                found.append(made)
-            elif description is IMAGENET_C and place.find(name) is None:
-                made = corrupted_stream(val.source, seed=seed, decode=decode)
-                found.append(replace(made, label_names=val.class_names))
             else:
-                found.append(place.stream(description))
+                found.append(place.found_or_generated(chosen[name], made))
         super().__init__([*found, *streams], **loading)
 
 
-class _Locations:
-    """Finds the sets."""
+class Generated(NamedTuple):
+    """How sets without images are generated.
+
+    Args:
+        val: The ID images.
+        per_test: Images per unit test.
+        unit_test_format: See `ImageNetBenchmark`.
+        seed: Seed of the images.
+        decode: Decoder of the ID images.
+    """
+
+    val: Stream
+    per_test: int = 400
+    unit_test_format: str | None = "PNG"
+    seed: int = 0
+    decode: Decode = decode_image
+
+
+class Locations:
+    """Finds the sets below a folder.
+
+    Args:
+        root: The folder.
+        given: Locations of sets that are elsewhere, by name.
+        complete: Whether sets must be complete.
+    """
 
     def __init__(self, root: Path, given: dict[str, Shards], complete: bool) -> None:
         self.root, self.given, self.complete = root, given, complete
@@ -117,6 +135,16 @@ class _Locations:
     def has_shards(self, name: str) -> bool:
         """Whether a custom set has shards."""
         return name in self.given or any((self.root / name).glob("*.tar"))
+
+    def found_or_generated(self, description: DatasetDescription, made: Generated) -> Stream:
+        """Stream of a test set; unit tests and corruptions that do not exist are generated from ID images."""
+        if description is UNIT_TEST_SET and self.find(description.name) is None:
+            how = {"count": made.per_test, "seed": made.seed, "format": made.unit_test_format}
+            return unit_test_stream(made.val.source, decode=made.decode, **how)
+        if description is IMAGENET_C and self.find(description.name) is None:
+            stream = corrupted_stream(made.val.source, seed=made.seed, decode=made.decode)
+            return replace(stream, label_names=made.val.class_names)
+        return self.stream(description)
 
     def stream(self, description: DatasetDescription) -> Stream:
         """Stream of a set, which must exist."""

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from oodlit.base.errors import DataError, MissingExtraError
+from oodlit.base.known_classes.imagenet import class_names
 from oodlit.base.roles import Role
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary, unit_test_set
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource
 from oodlit.datamodules.loading_options import LoadingOptions
-from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 from types import ModuleType
 
 import numpy as np
@@ -18,7 +19,8 @@ from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.keys import escape_key, key_digest, unescape_key
 from oodlit.datamodules.shards.writer import Entry
-from oodlit.datamodules.stream import Sample, Source, Stream, locate_range
+from oodlit.datamodules.stream import Sample, Source, Stream, locate_range, pick_samples
+from oodlit.datamodules.subsets import SampleFacts, facts_of
 
 CORRUPTIONS: tuple[str, ...] = (
     "gaussian_noise",
@@ -134,6 +136,20 @@ class CorruptedSource:
         for group, positions in locate_range(ends, start, stop):
             for sample in self.images.read(positions.start, positions.stop):
                 yield self._sample(sample, group)
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """Images at these ascending positions."""
+        count = len(self.images)
+        for group, members in groupby(positions, key=lambda position: position // count):
+            for sample in pick_samples(self.images, [position - group * count for position in members]):
+                yield self._sample(sample, group)
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Path, label and group of every image; nothing is generated."""
+        known = list(facts_of(self.images))
+        for group, name in enumerate(self.group_names):
+            for path, label, _ in known:
+                yield SampleFacts(f"{name}/{path}", label, group)
 
     def path(self, sample: Sample, group: int) -> str:
         """Path of a corrupted image as in ImageNet-C: <kind>/<severity>/<path of the ID image>."""

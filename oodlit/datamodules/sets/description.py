@@ -11,9 +11,9 @@ from typing import Any
 
 from oodlit.base.errors import DataError
 from oodlit.base.json_files import loads
+from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.keys import is_hidden
-from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.listing import is_image
 
 

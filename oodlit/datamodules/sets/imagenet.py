@@ -10,8 +10,8 @@ from pathlib import Path, PurePosixPath
 import scipy.io
 
 from oodlit.base.errors import DataError
+from oodlit.base.known_classes.imagenet import labels_from_ground_truth, wnid_labels
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published
-from oodlit.datamodules.sets.imagenet_classes import labels_from_ground_truth, wnid_labels
 from oodlit.datamodules.shards.listing import read_text
 
 _N_VAL = 50_000

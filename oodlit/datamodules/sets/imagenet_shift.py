@@ -3,10 +3,10 @@
 import re
 from pathlib import PurePosixPath
 
+from oodlit.base.known_classes.imagenet import subset_labels
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet import by_wnid
-from oodlit.datamodules.sets.imagenet_classes import subset_labels
 
 _SEVERITIES = frozenset("12345")
 _OTHER_V2 = re.compile(r"imagenetv2-(threshold|top)")

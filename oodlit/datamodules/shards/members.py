@@ -13,9 +13,10 @@ from typing import Any, BinaryIO
 from oodlit.base.errors import DataError
 from oodlit.base.json_files import loads
 from oodlit.datamodules.failures import describe_error
-from oodlit.datamodules.keys import is_hidden, printable
+from oodlit.datamodules.keys import is_hidden, printable, unescape_key
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.datamodules.stream import Sample
+from oodlit.datamodules.subsets import SampleFacts
 
 IMAGE_FIELDS = (
     *("jpg", "jpeg", "jpe", "jfif", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm"),
@@ -186,6 +187,18 @@ def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
     group = _checked_index(meta.get("group", -1), "group")
     image = _bytes(file, raw.fields[str(raw.image_field)], where)
     return Sample(raw.key, image, label, group, origin=f"shard {where}")
+
+
+def read_facts(file: BinaryIO, raw: RawSample, where: str) -> SampleFacts:
+    """Read the facts of one sample, not its image. A sample with unreadable facts has no label and no group."""
+    try:
+        meta = _meta(file, raw, where)
+        label, group = _label(file, raw, meta, where), _checked_index(meta.get("group", -1), "group")
+    except _SampleError:
+        meta, label, group = {}, -1, -1
+    name = meta.get("filename")  # timm numbers its samples, and keeps the name of the file here
+    is_named = isinstance(name, str) and raw.key.rpartition("/")[2].isdecimal()
+    return SampleFacts(str(name) if is_named else unescape_key(raw.key), label, group)
 
 
 class _SampleError(Exception):

@@ -18,9 +18,17 @@ from oodlit.base.secrets import mask_address, mask_text
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples, read_sample
+from oodlit.datamodules.shards.members import (
+    ONLY_ZEROS,
+    ShardDamageError,
+    only_zeros,
+    raw_samples,
+    read_facts,
+    read_sample,
+)
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.datamodules.stream import Sample, Stream, locate_range
+from oodlit.datamodules.subsets import SampleFacts
 
 Damaged = Literal["raise", "mark"]
 
@@ -97,6 +105,17 @@ class ShardSource:
                 for raw in raw_samples(file, self._name(record), _ignore):
                     if raw.key in keys:
                         yield read_sample(file, raw, self._name(record))
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Path, label and group of every sample, in order, without reading images.
+
+        Raises:
+            DataError: As `read`.
+        """
+        for record in self.info.shards:
+            with self._open(record) as file:
+                where = self._name(record)
+                yield from (read_facts(file, raw, where) for raw in raw_samples(file, where, _ignore))
 
     def _marked(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples of one shard; with damaged="mark", lost samples have an error."""

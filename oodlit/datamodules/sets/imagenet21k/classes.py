@@ -11,9 +11,9 @@ from importlib import resources
 from pathlib import Path, PurePosixPath
 
 from oodlit.base.errors import DataError
+from oodlit.base.known_classes.imagenet import first_lemmas, info_lines, wnids
 from oodlit.datamodules.sets.description import Membership, published
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
-from oodlit.datamodules.sets.imagenet_classes import first_lemmas, info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
 
 RELEASES = ("fall11", "winter21")

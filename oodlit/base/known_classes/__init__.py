@@ -1,0 +1,1 @@
+"""Names of classes, and the choice of some of them."""

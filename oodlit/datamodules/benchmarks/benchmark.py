@@ -1,0 +1,148 @@
+"""A benchmark by its name: sets, lists of images, ID split, rules and means over sets."""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from typing_extensions import Unpack
+
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.roles import NAMES_OF_LABELS
+from oodlit.datamodules.benchmarks.imagenet import Generated, Locations
+from oodlit.datamodules.benchmarks.lists import listed, published_list
+from oodlit.datamodules.benchmarks.tables import describe_benchmark
+from oodlit.datamodules.benchmarks.tables.description import BenchmarkSet
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.loading_options import LoadingOptions
+from oodlit.datamodules.sets import describe
+from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN
+from oodlit.datamodules.shards.locate import Shards
+from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.subsets import SampleFacts, SubsetSource, facts_of
+from oodlit.datamodules.thinning import whole_size
+
+
+class MissingSetWarning(UserWarning):
+    """Warning for a data set of a benchmark that was not found and is left out."""
+
+
+class Benchmark(OODDataModule):
+    """The streams of a benchmark, see `oodlit list benchmarks`.
+
+    Every set has a folder with its name below `root`, as for `ImageNetBenchmark`: shards, or images in the official
+    layout. A set may have more images than the benchmark uses; the published list is applied when it is read. Unit
+    tests and "imagenet_c" are generated if they do not exist.
+
+    Args:
+        name: Name of the benchmark.
+        root: Folder of the sets. Default: the current folder.
+        sets: Names of the sets to use; None (default) = all sets of the benchmark.
+        train: See `ImageNetBenchmark`.
+        locations: Locations of sets that are not below `root`, by name, such as
+            {"ssb_hard": "shards/imagenet21k"}.
+        complete: If True (default), all sets must exist, and every set must have the published number of images. If
+            False, missing sets and images are left out with a warning.
+        seed: Seed of the generated sets.
+        loading: See `OODDataModule`; `class_subset` replaces that of the benchmark.
+
+    Attributes:
+        about: The description of the benchmark.
+
+    Raises:
+        UnknownNameError: There is no such benchmark, or it has no such set.
+        InvalidArgumentError: The benchmark evaluates object detectors.
+        DataError: A set is missing or incomplete, or images of a list are missing or ambiguous.
+
+    Warns:
+        MissingSetWarning: `complete` is False, and a set or images of a list are missing.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        root: str | Path = ".",
+        *,
+        sets: Sequence[str] | None = None,
+        train: bool | None = None,
+        locations: Mapping[str, Shards] | None = None,
+        complete: bool = True,
+        seed: int = 0,
+        **loading: Unpack[LoadingOptions],
+    ) -> None:
+        """Find the sets and apply the lists; no image is read."""
+        self.about = about = describe_benchmark(name)
+        if about.boxes:
+            raise InvalidArgumentError(
+                f"benchmark {name!r} evaluates object detectors; use ObjectBenchmark.fmiyc or `oodlit objects evaluate`"
+            )
+        for chosen in sets or ():
+            UnknownNameError.check(f"set of {name!r}", chosen, [one.name for one in about.sets])
+        for given in locations or ():
+            known = [one.name for one in (about.id_set, *about.sets)]
+            UnknownNameError.check(f"set of {name!r}", given, [*known, IMAGENET_TRAIN.name])
+        place, any_number = (Locations(Path(root), dict(locations or {}), whole) for whole in (complete, False))
+        val = (any_number if about.id_set.drop else place).stream(describe(about.id_set.name))
+        found = [_with_list(val, about.id_set, complete=complete)]
+        if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
+            found.append(place.stream(IMAGENET_TRAIN))
+        made = Generated(val, seed=seed, decode=loading.get("decode", decode_image))
+        for one in about.sets if sets is None else [one for one in about.sets if one.name in sets]:
+            if not complete and one.name not in _GENERATED and place.find(one.name) is None:
+                _warn(f"{one.name} not found below {root}, so it is left out of benchmark {name!r}")
+                continue
+            where = any_number if one.keep else place
+            found.append(_with_list(where.found_or_generated(describe(one.name), made), one, complete=complete))
+        if about.class_subset:
+            loading.setdefault("class_subset", about.class_subset)
+        super().__init__(found, evaluation=about.evaluation, **loading)
+        if complete and self.class_subset == about.class_subset:
+            self._check_counts((about.id_set, *about.sets))
+
+    def _check_counts(self, sets: Sequence[BenchmarkSet]) -> None:
+        expected = {one.name: one.images for one in sets if one.images is not None}
+        for stream in self.streams:
+            if (number := whole_size(stream)) != (there := expected.get(stream.name, number)):
+                raise DataError(
+                    f"{stream.name}: expected {there:,} images in benchmark {self.about.name!r}, got {number:,};"
+                    " download the official archive again, or pass complete=False to use them as they are"
+                )
+
+
+_GENERATED = ("unit_tests", "imagenet_c")
+"""Sets that are generated if they do not exist."""
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, MissingSetWarning, stacklevel=4)
+
+
+def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream:
+    """The stream with the images that the benchmark uses."""
+    if not about.keep and not about.drop:
+        return stream
+    names = published_list(about.keep or about.drop)
+    facts = list(facts_of(stream.source))
+    positions = listed(facts, names, stream.name)
+    if about.drop:
+        dropped = set(positions)
+        kept = [position for position in range(len(facts)) if position not in dropped]
+    else:
+        kept = sorted(position for position in positions if position >= 0)
+        if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
+            text = f"{len(missing)} of the {len(names)} images of the list not found, first {missing[0]!r}"
+            if complete or not kept:
+                raise DataError(f"{stream.name}: {text}; download the official archive again, or pass complete=False")
+            _warn(f"{stream.name}: {text}; they are left out")
+    return _with_groups(stream, facts, kept)
+
+
+def _with_groups(stream: Stream, facts: Sequence[SampleFacts], kept: Sequence[int]) -> Stream:
+    """Keep some samples, and only the groups that they belong to."""
+    names = stream.class_names
+    if stream.role in NAMES_OF_LABELS or not names:
+        return replace(stream, source=SubsetSource(stream.source, kept))
+    present = sorted({facts[position].group for position in kept} - {-1})
+    source = SubsetSource(stream.source, kept, groups={old: new for new, old in enumerate(present)})
+    return replace(stream, source=source, class_names=tuple(names[i] for i in present))

@@ -1,0 +1,57 @@
+"""What defines a benchmark: data sets, lists of images, means over sets, and rules."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class BenchmarkSet:
+    """A data set of a benchmark.
+
+    Args:
+        name: Name of the data set, as in `oodlit list datasets`.
+        images: Number of images; None = not fixed.
+        keep: Published list of the images that the benchmark uses; "" = all.
+        drop: Published list of the images that it does not use; "" = none.
+    """
+
+    name: str
+    images: int | None = None
+    keep: str = ""
+    drop: str = ""
+
+
+@dataclass(frozen=True)
+class BenchmarkDescription:
+    """Facts about a benchmark.
+
+    Args:
+        name: Name in configurations and on the command line.
+        title: Name in prose.
+        sets: The test sets in the order of results.
+        id_set: The ID images.
+        aggregates: Means over data sets by name of the mean; all images of a set count together.
+        rule: Threshold rule of the published FPR, "attained" or "interpolated".
+        tables: Names of the published tables with its figures, as in `oodlit list published`.
+        class_subset: Class indices of ImageNet-1k that count as known; empty = all.
+        boxes: Whether it evaluates object detectors instead of classifiers.
+        source: Where the benchmark is described.
+        citation: Authors, title, venue, year.
+    """
+
+    name: str
+    title: str
+    sets: tuple[BenchmarkSet, ...]
+    id_set: BenchmarkSet = BenchmarkSet("imagenet_val", 50_000)
+    aggregates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rule: str = "attained"
+    tables: tuple[str, ...] = ()
+    class_subset: tuple[int, ...] = ()
+    boxes: bool = False
+    source: str = ""
+    citation: str = ""
+
+    @property
+    def evaluation(self) -> dict[str, object]:
+        """Settings of the metrics: threshold rule and means over sets."""
+        return {"rule": self.rule, "aggregates": dict(self.aggregates)}

@@ -1,0 +1,14 @@
+"""NINCO: 64 OOD classes without ImageNet objects, and unit tests."""
+
+from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescription, BenchmarkSet
+
+NINCO = BenchmarkDescription(
+    name="ninco",
+    title="NINCO: means over 64 clean OOD classes, and 17 unit tests",
+    sets=(BenchmarkSet("ninco", 5_879), BenchmarkSet("unit_tests")),
+    rule="interpolated",
+    tables=("ninco",),
+    source="https://github.com/j-cb/NINCO",
+    citation="Bitterwolf, Mueller, Hein: In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation,"
+    " ICML 2023",
+)
