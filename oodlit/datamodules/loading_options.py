@@ -1,9 +1,9 @@
 """How images are loaded: the keyword arguments that benchmarks pass on to `OODDataModule`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.known_classes.class_choice import ClassChoice
@@ -42,3 +42,4 @@ class LoadingOptions(ReadingOptions, total=False):
     decode_on_device: bool
     class_subset: ClassChoice
     dropped_as: str | None
+    evaluation: Mapping[str, Any] | None

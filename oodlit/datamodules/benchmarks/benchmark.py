@@ -96,7 +96,8 @@ class Benchmark(OODDataModule):
             found.append(_with_list(where.found_or_generated(describe(one.name), made), one, complete=complete))
         if about.class_subset:
             loading.setdefault("class_subset", about.class_subset)
-        super().__init__(found, evaluation=about.evaluation, **loading)
+        loading["evaluation"] = about.evaluation | dict(loading.get("evaluation") or {})
+        super().__init__(found, **loading)
         if complete and self.class_subset == about.class_subset:
             self._check_counts((about.id_set, *about.sets))
 
