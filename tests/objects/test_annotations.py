@@ -157,7 +157,14 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == [[-0.5, 0, 64.5, 48]]
 
 
-@pytest.mark.parametrize("mark", [{"ignore": 1}, {"ignore": True}, {"difficult": 1}, {"ignore": 0, "difficult": 1}])
+MARKS = [
+    {"ignore": 1}, {"ignore": True}, {"difficult": 1}, {"ignore": 0, "difficult": 1},
+    {"ignored": True}, {"is_difficult": 1}, {"attributes": {"difficult": True, "occluded": False}},
+    {"extra": {"ignore": 1}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mark", MARKS)
 def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]) -> None:
     content = coco()
     content["annotations"][0] |= mark
@@ -167,8 +174,23 @@ def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]
     whole = read_annotations(written(tmp_path, coco()), "near")
     assert found.ids == whole.ids[1:]
     assert found.notes[0].startswith("near.json: 1 annotations marked ignore or difficult were dropped")
-    content["annotations"][0] |= dict.fromkeys(mark, 0)
+    content["annotations"][0] |= dict.fromkeys(mark, 0) | {"attributes": {"difficult": False, "ignored": "0"}}
     assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == whole.boxes.tolist()
+
+
+@pytest.mark.parametrize(
+    "mark", [{"isGroupOf": True}, {"is_crowd": 1}, {"IsGroupOf": 1}, {"attributes": {"crowd": True}}]
+)
+def test_marks_of_groups_are_crowds(tmp_path: Path, mark: dict[str, Any]) -> None:
+    content = coco()
+    before = read_annotations(written(tmp_path, content), "near").is_crowd.tolist()
+    place = before.index(False)
+    content["annotations"][place] |= mark
+    before[place] = True
+    assert read_annotations(written(tmp_path, content), "near").is_crowd.tolist() == before
+    content["annotations"][place] |= {"is_crowd": "yes"}
+    with pytest.raises(DataError, match=r"an iscrowd other than 0 or 1 .*'yes'"):
+        read_annotations(written(tmp_path, content), "near")
 
 
 def test_relative_boxes_are_refused(tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ def coordinates(seed: int, count: int = 40) -> np.ndarray:
     return np.hstack([random.uniform(0, 1, (count, 2)) * (SIDE - size), size]).round(1)
 
 
-def evaluated(folder: Path, *, of_id=lambda box, kind: (box, kind), of_near=lambda box: box) -> ObjectResults:
+def evaluated(
+    folder: Path,
+    *,
+    of_id=lambda box, kind: (box, kind),
+    of_near=lambda box: box,
+    of_objects=lambda box, number: box,
+    side: int = SIDE,
+) -> ObjectResults:
     """Every object of both sets has a box on it; the functions change how boxes are stored."""
     files = {}
     for seed, (name, names) in enumerate({"val": NAMES, "near": ["zebra"]}.items()):
@@ -28,8 +35,8 @@ def evaluated(folder: Path, *, of_id=lambda box, kind: (box, kind), of_near=lamb
         boxes = []
         for n, box in enumerate(coordinates(seed).tolist()):
             kind = n % 4 + 1 if name == "val" else 1
-            content["images"].append({"id": n, "width": SIDE, "height": SIDE})
-            content["annotations"].append({"id": n, "image_id": n, "category_id": kind, "bbox": box})
+            content["images"].append({"id": n, "width": side, "height": side})
+            content["annotations"].append({"id": n, "image_id": n, "category_id": kind, "bbox": of_objects(box, n)})
             stored, label = of_id(box, kind) if name == "val" else (of_near(box), 1)
             boxes.append({"image_id": n, "category_id": label, "bbox": stored, "score": 0.9, "g": float(n)})
             boxes.append({"image_id": n, "category_id": label, "bbox": stored, "score": 0.8, "g": float(n)})
@@ -80,3 +87,54 @@ def test_classes_in_another_order(tmp_path: Path, order: list[int], text: str) -
 
 def test_a_confused_detector_is_no_finding(tmp_path: Path) -> None:
     assert evaluated(tmp_path, of_id=lambda box, kind: (box, 1)).run.findings == []  # every fourth is right
+
+
+def test_percentages_in_annotations_and_predictions(tmp_path: Path) -> None:
+    results = evaluated(tmp_path, side=300)
+    texts = [found.text for found in results.run.findings]
+    assert [found.kind for found in results.run.findings] == ["places"] * 4
+    for text, (name, what) in zip(
+        texts, [(n, w) for n in ("val", "near") for w in ("80 boxes", "40 objects")], strict=True
+    ):
+        assert text.startswith(f"{name}: all {what} in images of at least 150 pixels end within 9")
+        assert text.endswith("they may be percentages of width and height")
+
+
+def test_percentages_in_annotations_alone(tmp_path: Path) -> None:
+    triple = lambda box: [3 * value for value in box]  # noqa: E731
+    results = evaluated(tmp_path, side=300, of_id=lambda box, kind: (triple(box), kind), of_near=triple)
+    kinds = [(found.kind, found.text.partition(" in images")[0]) for found in results.run.findings]
+    assert kinds == [("places", "val: all 40 objects"), ("places", "near: all 40 objects")]
+
+
+def test_boxes_of_all_of_a_large_image_are_no_percentages(tmp_path: Path) -> None:
+    triple = lambda box: [3 * value for value in box]  # noqa: E731
+    results = evaluated(
+        tmp_path,
+        side=300,
+        of_id=lambda box, kind: (triple(box), kind),
+        of_near=triple,
+        of_objects=lambda box, n: triple(box),
+    )
+    assert results.run.findings == []
+
+
+def test_a_few_relative_objects_among_others(tmp_path: Path) -> None:
+    results = evaluated(tmp_path, of_objects=lambda box, n: [v / SIDE for v in box] if n == 7 else box)
+    assert [found.kind for found in results.run.findings] == ["places"] * 2
+    for found, name in zip(results.run.findings, ("val", "near"), strict=True):
+        assert found.text.startswith(
+            f"{name}: 1 of 40 objects may be relative to width and height, not in pixels, such as"
+        )
+        assert found.text.endswith("in an image of 100 x 100")
+
+
+@pytest.mark.parametrize(("every", "number"), [(20, 4), (40, 0)])
+def test_a_few_relative_boxes_among_others(tmp_path: Path, every: int, number: int) -> None:
+    boxes = iter(range(10**6))
+
+    def some(box: list[float]) -> list[float]:
+        return [v / SIDE for v in box] if next(boxes) % every == 0 else box
+
+    texts = [found.text for found in evaluated(tmp_path, of_near=some).run.findings]
+    assert [text.partition(" may be")[0] for text in texts] == [f"near: {number} of 80 boxes"] * bool(number)

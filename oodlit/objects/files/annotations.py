@@ -3,7 +3,7 @@
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,11 @@ from oodlit.results.names import some
 _Entry = Mapping[str, Any]
 IGNORED = ("ignore", "difficult")
 """Entries that mark annotations which evaluations are to leave out."""
+_IGNORED = {"ignore", "ignored", "isignored", "difficult", "isdifficult"}
+_CROWD = {"iscrowd", "crowd", "isgroupof", "groupof"}
+"""Names of marks in lower case without underscores, as COCO, Pascal VOC, Open Images and CVAT write them."""
+_NESTED = ("attributes", "extra")
+"""Mappings with further marks of an annotation."""
 TOLERANCE = 1.0
 """Pixels that a box may extend beyond its image, due to the rounding of relative coordinates."""
 
@@ -290,13 +295,13 @@ class _Objects:
                 f"known classes are {some(list(self.class_of), 8)}",
             )
             return
-        crowd = entry.get("iscrowd", 0)
-        if crowd not in (0, 1):
-            self.problems.add("annotations with an iscrowd other than 0 or 1", f"{where}: {crowd!r}")
+        crowd = list(_marks(entry, _CROWD).values())
+        if wrong := [value for value in crowd if value not in (0, 1)]:
+            self.problems.add("annotations with an iscrowd other than 0 or 1", f"{where}: {wrong[0]!r}")
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
         if box is not None and not self._is_ignored(entry, where):
-            self.rows.append((box, image, self.class_of[name], bool(crowd), identity))
+            self.rows.append((box, image, self.class_of[name], any(crowd), identity))
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
         """The corners of a box; None if it has a problem, or was dropped by a repair."""
@@ -326,7 +331,7 @@ class _Objects:
 
     def _is_ignored(self, entry: _Entry, where: str) -> bool:
         """Whether an annotation is marked as no object; no metric has such a kind."""
-        marked = {name: entry[name] for name in IGNORED if entry.get(name) not in (None, 0)}
+        marked = {name: value for name, value in _marks(entry, _IGNORED).items() if value not in (0, "", "0", "false")}
         if marked and self.repair:
             self._note(f"annotations marked {' or '.join(IGNORED)} were dropped; boxes on them hit nothing")
         elif marked:
@@ -336,6 +341,22 @@ class _Objects:
 
     def _note(self, what: str) -> None:
         self.repaired[what] = self.repaired.get(what, 0) + 1
+
+
+def _marks(entry: _Entry, names: Set[str]) -> dict[str, Any]:
+    """Entries of an annotation with these names, also of the mappings in it.
+
+    Example:
+        >>> _marks({"id": 1, "attributes": {"is_crowd": True}, "isGroupOf": 0}, _CROWD)
+        {'isGroupOf': 0, 'attributes.is_crowd': True}
+    """
+    inner = {name: entry.get(name) for name in _NESTED}
+    texts = {f"{name}.{key}": v for name, one in inner.items() if isinstance(one, Mapping) for key, v in one.items()}
+    return {
+        name: value
+        for name, value in {**entry, **texts}.items()
+        if value is not None and str(name).rpartition(".")[2].replace("_", "").lower() in names
+    }
 
 
 def is_bbox(value: Any) -> TypeGuard[list[float]]:

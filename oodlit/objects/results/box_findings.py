@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from oodlit.base.roles import Role
 from oodlit.objects.detections import CORNERS
+from oodlit.objects.files.box_bounds import are_relative
 from oodlit.objects.results.tables import Tables
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
@@ -20,6 +21,10 @@ FEW = 10, 50, 20
 """Numbers of boxes below which they leave their image, fill only a part of it, or have other classes by accident."""
 PART, WHOLE = 2 / 3, 0.9
 """Boxes that end before this fraction of the sides, although objects reach the other one, have another scale."""
+FEW_RELATIVE = 3, 0.01
+"""Number and fraction of boxes from which relative ones among others are a finding; of objects, one is enough."""
+LARGE = 150
+"""Smallest side of images in which boxes that all end within 100 pixels look like percentages."""
 HIT, AGREEMENT = 0.5, 0.25
 """Overlap of a hit, and the fraction of hits with the class of the object below which classes are in another order."""
 
@@ -34,16 +39,22 @@ def box_findings(tables: Tables, datasets: Sequence[DatasetInfo], class_names: S
     """
     for info in datasets:
         boxes, objects = (table[table["dataset"] == info.name] for table in (tables.boxes, tables.objects))
-        ends, of_objects = (_relative(table, tables.images) for table in (boxes, objects))
-        if text := _of_places(ends, of_objects):
-            yield Finding("places", f"{info.name}: {text}")
+        sizes, of_objects = (_sizes(table, tables.images) for table in (boxes, objects))
+        places = _of_places(_relative(boxes, sizes), _relative(objects, of_objects))
+        for text in (places or _of_units(boxes, sizes, "boxes"), _of_units(objects, of_objects, "objects")):
+            if text:
+                yield Finding("places", f"{info.name}: {text}")
         if info.role is Role.ID and class_names and (text := _of_classes(boxes, objects, class_names)):
             yield Finding("box_classes", f"{info.name}: {text}")
 
 
-def _relative(table: pd.DataFrame, images: pd.DataFrame) -> Float[np.ndarray, "boxes 4"]:
+def _sizes(table: pd.DataFrame, images: pd.DataFrame) -> Int[np.ndarray, "boxes 2"]:
+    """Width and height of the image of every box; 0 = unknown."""
+    return images.set_index("key")[["width", "height"]].loc[table["image"]].to_numpy(dtype=np.int64)
+
+
+def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "boxes 4"]:
     """Corners as fractions of the sides of their image; without those of images of unknown size."""
-    sizes = images.set_index("key")[["width", "height"]].loc[table["image"]].to_numpy(dtype=np.float64)
     known = (sizes > 0).all(axis=1)
     relative: np.ndarray = table[CORNERS].to_numpy(dtype=np.float64)[known] / np.tile(sizes[known], 2)
     return relative
@@ -61,6 +72,22 @@ def _of_places(boxes: Float[np.ndarray, "boxes 4"], objects: Float[np.ndarray, "
             f"all {len(boxes)} boxes end within the first {boxes.max():.0%} of their image, but objects do not; they"
             " may be percentages, or pixels of a smaller image"
         )
+    return ""
+
+
+def _of_units(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"], what: str) -> str:
+    """Boxes in percent of their image, or some that are relative to it among others in pixels."""
+    boxes = table[CORNERS].to_numpy(dtype=np.float64)
+    relative = are_relative(boxes, sizes) & (boxes % 1 != 0).any(axis=1)
+    least = 1 if what == "objects" else max(FEW_RELATIVE[0], FEW_RELATIVE[1] * len(boxes))
+    if (count := int(relative.sum())) >= least:
+        row = int(relative.argmax())
+        example = f"{boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}"
+        return f"{count} of {len(boxes)} {what} may be relative to width and height, not in pixels, such as {example}"
+    large = boxes[(sizes >= LARGE).all(axis=1)]
+    if len(large) >= FEW[0] and 50 < large.max() <= 100.5 and large.min() >= 0:
+        where = f"in images of at least {LARGE} pixels end within {large.max():.4g} pixels"
+        return f"all {len(large)} {what} {where}; they may be percentages of width and height"
     return ""
 
 
