@@ -2,12 +2,15 @@
 
 import base64
 import hashlib
+import heapq
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from oodlit.base.atomic import write_bytes
@@ -20,6 +23,10 @@ from oodlit.results.views.pools import hardest_classes
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""
+SAMPLE, EXTREME = 24, 48
+"""Images of a data set on the page: selected by a hash, and with extreme scores."""
+SETS = 4
+"""Number of OOD sets with a sample."""
 _WITHOUT = "delete {} to write the page without thumbnails"
 MAX_BYTES = 2_000_000
 """Largest file that is embedded in a page."""
@@ -27,9 +34,39 @@ _KINDS = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg"}
 """First bytes of the files that thumbnails have."""
 
 
+def sampled_images(results: Results, *, per_detector: int = 12) -> dict[str, list[str]]:
+    """Keys of a bounded sample of the first OOD sets and of the ID set, by data set.
+
+    Args:
+        results: A run.
+        per_detector: Maximum number of images with extreme scores per detector: accepted OOD images and rejected ID
+            images. They are taken in turns, so that every detector has some.
+
+    Returns:
+        Up to `SAMPLE` images selected by a hash of their keys and `EXTREME` others per data set.
+    """
+    outside = [info for info in results.datasets if info.role is Role.OOD][:SETS]
+    return {
+        info.name: _sample(results, results.images(info.name), per_detector, of_id=info.role is Role.ID)
+        for info in [*outside, results.id_dataset]
+    }
+
+
+def _sample(results: Results, rows: pd.DataFrame, per_detector: int, *, of_id: bool) -> list[str]:
+    columns = []
+    for name in results.detectors:
+        scores, threshold = rows[name].to_numpy(dtype=float), results.threshold(name)
+        wrong = np.flatnonzero(scores < threshold if of_id else scores >= threshold)
+        order = np.argsort(scores[wrong] if of_id else -scores[wrong], kind="stable")[:per_detector]
+        columns.append(rows["key"].to_numpy()[wrong[order]].tolist())
+    turns = (key for turn in zip_longest(*columns) for key in turn if key is not None)
+    extreme = list(islice(dict.fromkeys(turns), EXTREME))
+    return list(dict.fromkeys([*extreme, *heapq.nsmallest(SAMPLE, rows["key"], key=hash_of)]))
+
+
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
-    """Keys of all images on the page: accepted ones, and one of every unit test and of every hardest class."""
-    keys = [key for name in results.detectors for key in results.accepted(name, limit=per_detector)[0]["key"]]
+    """Keys of all images on the page: a sample, and one of every unit test and of every hardest class."""
+    keys = [key for own in sampled_images(results, per_detector=per_detector).values() for key in own]
     for info in results.datasets:
         if info.role is Role.UNIT_TEST:
             rows = results.scores[results.scores["dataset"] == info.name]
@@ -56,7 +93,7 @@ def save_thumbnails(
         results: A run.
         folder: Folder of the results.
         read_images: Returns decoded images by key, such as `OODDataModule.read_images`.
-        per_detector: Maximum number of accepted OOD images per detector. Default 12.
+        per_detector: Maximum number of images with extreme scores per detector and set. Default 12.
     """
     store(folder, read_images(keys_to_show(results, per_detector=per_detector)), SIDE)
 

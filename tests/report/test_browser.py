@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oodlit.report import write_report
+from oodlit.metrics import acceptance_threshold
+from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results
-from tests.report.problems import make_results
+from tests.report.problems import make_results, read_images
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
@@ -281,6 +282,50 @@ def test_paper_has_no_bar_and_all_columns(opened: Any) -> None:
     assert len(page.pdf(format="A4")) > 10_000
 
 
+def counts_of(text: str) -> list[tuple[str, int, float]]:
+    found = re.findall(r"(\d+) of \d+ images of (\w+) \([TF]PR ([\d.]+) %\)", text)
+    return [(name, int(number), float(rate)) for number, name, rate in found]
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_the_slider_moves_counts_rates_and_images_together(opened: Any, width: int) -> None:
+    page, results = opened(width), many_detectors()
+    box = page.locator("#r0-accepted .look")
+    detector, dataset = box.locator("select").all()
+    detector.select_option("detector_3")
+    dataset.select_option("far")
+    slider, readout = box.locator("input[type=range]"), box.locator("output")
+    scores = {name: results.images(name)["detector_3"].astype(float) for name in ("val", "near", "far")}
+    numbers = []
+    for step, share in (("94", 0.95), ("49", 0.5), ("99", 0.995)):
+        slider.fill(step)
+        threshold = acceptance_threshold(scores["val"].to_numpy(), tpr=share)
+        expected = {name: int((own >= threshold).sum()) for name, own in scores.items()}
+        found = counts_of(str(readout.text_content()))
+        assert {name: number for name, number, _ in found} == expected
+        assert all(abs(rate - 100 * number / len(scores[name])) < 0.051 for name, number, rate in found)
+        frame = results.images("far").set_index("key")["detector_3"].astype(float)
+        accepted = box.locator("figure:not(.rejected)").evaluate_all("figures => figures.map(f => f.title)")
+        rejected = box.locator("figure.rejected").evaluate_all("figures => figures.map(f => f.title)")
+        shown = frame[[*accepted, *rejected]].tolist()
+        assert shown == sorted(shown, reverse=True)
+        assert all(frame[key] >= threshold for key in accepted)
+        assert all(frame[key] < threshold for key in rejected)
+        assert box.locator(".cut").count() == bool(rejected)
+        numbers.append(len(accepted))
+    assert numbers[1] <= numbers[0] <= numbers[2]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_without_scripts_the_images_of_the_chosen_detector_are_there(opened: Any) -> None:
+    with_scripts, without = opened(), opened(java_script_enabled=False)
+    box = without.locator("#r0-accepted .look")
+    assert box.locator("figure").count() == with_scripts.locator("#r0-accepted .look figure").count() > 24
+    assert not box.locator(".controls").is_visible()
+    [(name, number, rate)] = counts_of(str(box.locator("output").text_content()))
+    assert (name, number, rate) in counts_of(str(with_scripts.locator("#r0-accepted output").text_content()))
+
+
 def test_hostile_class_is_text(opened: Any) -> None:
     page = opened()
     assert page.title() != "hurt"
@@ -291,3 +336,9 @@ def test_hostile_class_is_text(opened: Any) -> None:
 def test_forty_five_detectors_make_a_small_page(address: str) -> None:
     path = Path(address.removeprefix("file://"))
     assert path.stat().st_size < 900_000
+
+
+def test_pictures_of_large_images_leave_the_page_below_3_mb(tmp_path: Path) -> None:
+    results = many_detectors()
+    save_thumbnails(results, tmp_path, read_images)
+    assert write_report(results, tmp_path / "report.html").stat().st_size < 3_000_000

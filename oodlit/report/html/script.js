@@ -76,6 +76,38 @@ all(".roc").forEach(box => {
   });
 });
 
+// A sample of images by falling score; the slider moves the threshold, with numbers and rates of all images.
+all(".look").forEach(box => {
+  const data = JSON.parse(box.dataset.look), [detector, set] = all("select", box), slider = box.querySelector("input");
+  const add = (parent, tag, text, name = "") => parent.appendChild(Object.assign(document.createElement(tag), {textContent: text, className: name}));
+  const draw = () => {
+    const own = data.detectors[detector.selectedIndex], k = set.selectedIndex, step = Number(slider.value), id = data.sets.length - 1;
+    const rates = data.sets.map((s, i) => {
+      const n = own.accepted[i][step], rate = (100 * n / Math.max(s.n, 1)).toFixed(1);
+      return i === id ? `keeps ${n} of ${s.n} images of ${s.name} (TPR ${rate} %)` : `accepts ${n} of ${s.n} images of ${s.name} (FPR ${rate} %)`;
+    });
+    box.querySelector("output").textContent = `${detector.value} with threshold ${own.thresholds[step]}: ${[rates[id], ...rates.slice(0, id)].join(", ")}.`;
+    slider.setAttribute("aria-valuetext", `keeps ${data.shares[step]} of the ID images`);
+    const grid = document.createElement("div");
+    own.order[k].forEach((place, i) => {
+      const [name, prediction, shot, path] = data.sets[k].images[place], rejected = own.steps[k][i] > step;
+      if (rejected && !(own.steps[k][i - 1] > step)) add(grid, "p", "rejected", "cut");
+      const figure = add(grid, "figure", "", rejected ? "rejected" : "");
+      figure.title = path;
+      if (shot) { const picture = add(figure, "div", "", `shot ${shot}`); picture.setAttribute("role", "img"); picture.ariaLabel = path; }
+      add(figure, "b", name);
+      if (prediction) { figure.append(" taken for "); add(figure, "b", prediction); }
+      const from = data.shares[own.steps[k][i]];
+      figure.append(document.createElement("br"));
+      add(figure, "span", from ? `from ${from} TPR` : "never accepted", "soft");
+    });
+    box.querySelector(".thumbs").replaceChildren(...grid.childNodes);
+  };
+  box.querySelector(".controls").hidden = false;
+  [detector, set, slider].forEach(control => control.addEventListener("input", draw));
+  draw();
+});
+
 // Mark elements wider than the screen until they are scrolled to the end.
 const hint = () => all(".scroll").forEach(s => {
   s.classList.toggle("more", s.scrollWidth - s.clientWidth - s.scrollLeft > 2);
