@@ -92,6 +92,10 @@ class Limit:
         if entry is not None and entry.is_count and found["number"].endswith("%"):
             raise InvalidArgumentError(f"limit {text!r}: {found['metric']} is a count; expected a number without %")
         value = float(number / 100 if found["number"].endswith("%") else number)
+        if found["number"].endswith("%") and entry is not None and not 0 <= value <= 1:
+            raise InvalidArgumentError(
+                f"limit {text!r}: {found['metric']} is a share; expected 0% to 100%, got {found['number']}"
+            )
         dataset, _, ood_class = (found["place"] or "").partition("/")
         return cls(found["detector"].strip(), found["metric"], found["sign"], value, dataset.strip(), ood_class.strip())
 

@@ -271,7 +271,8 @@ def test_wrong_versions_a_set_with_one_file_missing():
 def test_an_unknown_class_is_named():
     with pytest.raises(DataError, match="unknown group 'c'"):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"])
-    assert select(small(classes={"a": None}), ["a/1.png", "c/1.png"], complete=False).group_names == ("a", "c")
+    with pytest.raises(DataError, match="small: 1 images are in folders that are not classes of this set: 'c'; move"):
+        select(small(classes={"a": None}), ["a/1.png", "c/1.png"], complete=False)
 
 
 def test_nothing_readable_is_an_error():
@@ -366,3 +367,17 @@ def test_verification_knows_the_number_of_images_of_every_label(tmp_path):
         "29 images, expected 10000",
         "1 labels do not have the expected 10 images (label 0: 9)",
     ]
+
+
+@pytest.mark.parametrize("name", ["ninco", "ninco_unit_tests"])
+def test_folders_that_are_no_classes_of_a_set_are_refused_even_if_it_is_incomplete(name):
+    description = describe(name)
+    folder = description.layout.partition("/<")[0]
+    known, *_ = description.classes
+    paths = [f"{folder}/{known}/1.png", f"{folder}/{known}/2.png"]
+    found = select(description, paths, complete=False)
+    assert (found.group_names, found.groups) == (tuple(description.classes), [0, 0])
+    with pytest.raises(
+        DataError, match=rf"{name}: 2 images .* not classes of this set: 'Amphiuma', 'amphiuma_m'; move"
+    ):
+        select(description, [*paths, f"{folder}/amphiuma_m/3.png", f"{folder}/Amphiuma/4.png"], complete=False)

@@ -8,7 +8,7 @@ import pytest
 
 from oodlit.base.checks import check_items
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics import UndefinedMetricWarning
+from oodlit.metrics import UndefinedMetricWarning, auroc
 from oodlit.metrics.settings import percent
 from oodlit.results import DatasetInfo, Results, Settings, compare_runs, level_correlation
 from oodlit.results.files.score_table import checked
@@ -251,3 +251,20 @@ def test_a_single_object_in_place_of_a_list_is_suggested_as_a_list():
     with pytest.raises(InvalidArgumentError, match=r"got 3; write \[3\]"):
         check_items("R", "numbers", 3, int)
     check_items("R", "numbers", [3, 4], int)
+
+
+def test_scores_that_float64_would_round_are_refused(results):
+    frame = run_scores()
+    wide = frame["good"].to_numpy().astype(np.longdouble)
+    same = Results.from_scores(frame.assign(good=wide), DATASETS, DETECTORS, bootstrap=0)
+    pd.testing.assert_frame_equal(same.table, results.table, check_exact=True)
+    wide[7] += np.longdouble(2) ** -60
+    with pytest.raises(
+        InvalidArgumentError, match=rf"column 'good': 1 of {len(frame)} values .* are not float64 numbers"
+    ):
+        Results.from_scores(frame.assign(good=wide), DATASETS, DETECTORS, bootstrap=0)
+    # One value more than a threshold that float64 holds, and a value beyond the largest one.
+    for value in (np.longdouble(1) + np.longdouble(2) ** -60, np.longdouble(10) ** 400):
+        with pytest.raises(InvalidArgumentError, match=r"1 of 2 values of dtype .* pass values\.astype"):
+            auroc(np.array([value, 1], dtype=np.longdouble), [0.0, 2.0])
+    assert auroc(np.array([3, np.inf], dtype=np.longdouble), [0.0, 2.0]) == 1

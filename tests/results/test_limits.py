@@ -85,7 +85,9 @@ def test_other_texts_are_refused(text: str) -> None:
     [
         ("mine: fpr95 > 50", "50% is meant"),
         ("*: mean_fpr95 on near >= 1.5", "1.5% is meant"),
-        ("mine: pooled_fpr95 > 5000%", "0% to 100%"),
+        ("mine: pooled_fpr95 > 5000%", "0% to 100%, got 5000%$"),
+        ("msp: fpr95 on near > 101%", "0% to 100%, got 101%$"),
+        ("msp: auroc < -5%", "0% to 100%, got -5%$"),
         ("mine: auroc < -70", "0% to 100%"),
         ("model: accuracy < 76", "76% is meant"),
     ],

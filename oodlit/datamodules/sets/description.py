@@ -144,8 +144,8 @@ def select(
             those of the set. They are left out.
 
     Raises:
-        DataError: There is no image, a listed one is missing or ambiguous, or counts differ; the message lists the
-            differences.
+        DataError: There is no image, a listed one is missing or ambiguous, images are in folders that are not classes
+            of the set, or counts differ; the message lists the differences.
 
     Example:
         >>> def place(path):
@@ -163,9 +163,14 @@ def select(
             f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
             " (--incomplete) to use the images as they are (results then show the actual counts)"
         )
+    if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
+        raise DataError(
+            f"{description.name}: {sum(counts[name] for name in unknown)} images are in folders that are not classes of"
+            f" this set: {', '.join(map(repr, unknown[:5]))}{', ...' if len(unknown) > 5 else ''}; move them elsewhere"
+        )
     if only is None and (not complete or description.expected_count is None):
         _warn_of_others(description, [path for path in ordered if path not in places])
-    names = (*description.classes, *sorted(counts.keys() - description.classes.keys() - {""}))
+    names = tuple(description.classes) or tuple(sorted(counts.keys() - {""}))
     index = {name: i for i, name in enumerate(names)} | {"": -1}
     return Selection(
         paths=list(places),

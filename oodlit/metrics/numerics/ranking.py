@@ -280,6 +280,26 @@ def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fr
     return exact
 
 
+def to_float64(array: np.ndarray, name: str) -> np.ndarray:
+    """Convert scores of more than 64 bits.
+
+    Args:
+        array: Scores, such as those of type `numpy.longdouble`.
+        name: Name of the scores in messages.
+
+    Raises:
+        InvalidArgumentError: A score is not a float64 number: rounded scores can tie.
+    """
+    with np.errstate(over="ignore"):
+        rounded: np.ndarray = array.astype(np.float64)
+    if inexact := int((rounded.astype(array.dtype) != array)[~np.isnan(array)].sum()):
+        raise InvalidArgumentError(
+            f"{name}: {inexact} of {array.size} values of dtype {array.dtype} are not float64 numbers, and rounding"
+            " could make them equal; pass values.astype(numpy.float64) to accept that"
+        )
+    return rounded
+
+
 def _tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_meta or values.layout != torch.strided:
@@ -295,7 +315,7 @@ def _tensor(values: object, name: str) -> Tensor:
     if array.dtype.kind not in "fiub":
         raise InvalidArgumentError(f"{name}: expected numbers, got {type(values).__name__} of dtype {array.dtype}")
     if array.dtype.itemsize > 8:
-        array = array.astype(np.float64)
+        array = to_float64(array, name)
     # torch accepts no negative strides or foreign byte order, and warns about read-only memory.
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True))
 

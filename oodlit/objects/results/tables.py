@@ -11,6 +11,7 @@ from torch import Tensor
 
 from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError
 from oodlit.base.roles import Role
+from oodlit.metrics.numerics.ranking import to_float64
 from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.matching import Objects, best_overlaps
@@ -221,7 +222,10 @@ def _scores(entry: ObjectSet, detector: str, found: Detections) -> np.ndarray:
     if detector not in entry.scores:
         raise InvalidArgumentError(f"data set {entry.info.name!r}: missing scores of {detector!r}")
     value = entry.scores[detector]
-    array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.float64)
+    array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    if array.dtype.itemsize > 8 and array.dtype.kind == "f":
+        array = to_float64(array, f"scores of {detector!r}")
+    array = array.astype(np.float64)
     if array.shape != (len(found),):
         raise InvalidArgumentError(
             f"data set {entry.info.name!r}: expected scores of {detector!r} of shape ({len(found)},), got {array.shape}"

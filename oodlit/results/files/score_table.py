@@ -7,6 +7,7 @@ import pandas as pd
 
 from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.metrics.numerics.ranking import to_float64
 from oodlit.results.files.class_sums import ESTIMATES
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, check_name
@@ -134,6 +135,8 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
             raise InvalidArgumentError(f"scores: column {detector!r} has integers beyond 2**53, which float64 rounds")
         column = rounded
     elif column.dtype not in (np.float32, np.float64):
+        if isinstance(column.dtype, np.dtype) and column.dtype.itemsize > 8:
+            column = pd.Series(to_float64(column.to_numpy(), f"scores: column {detector!r}"), index=column.index)
         column = column.astype(np.float32 if column.dtype == np.float16 else np.float64)
     nans = column.isna()
     if nans[trained].all():  # training images were not scored, which is noted
