@@ -2,16 +2,17 @@
 
 Lightning exists as two packages, `pytorch_lightning` and `lightning.pytorch`, whose classes are incompatible: the
 `Trainer` of one refuses modules of the other. oodlit uses `lightning.pytorch` if it is already imported, and
-`pytorch_lightning` otherwise.
+`pytorch_lightning` otherwise. Both may be imported, in any order; parts of the wrong one are refused with the reason.
 """
 
 import os
 import sys
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["pl", "silent_trainer", "warn_of_two"]
+from oodlit.base.errors import InvalidArgumentError
+
+__all__ = ["Module", "check_package", "pl", "silent_trainer"]
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -38,11 +39,45 @@ def silent_trainer(*callbacks: "pl.Callback", **options: Any) -> "pl.Trainer":
     )
 
 
-def warn_of_two() -> None:
-    """Warn if the other package is imported too, since its `Trainer` would refuse oodlit's classes."""
-    if pl.__name__ == "pytorch_lightning" and "lightning.pytorch" in sys.modules:
-        warnings.warn(
-            "lightning and pytorch_lightning are both imported; oodlit uses pytorch_lightning: use its Trainer, or"
-            " import lightning before oodlit",
-            stacklevel=3,
-        )
+def check_package(owner: str, part: object, kind: type, what: str) -> None:
+    """Refuse a part of a run that belongs to the other package.
+
+    Raises:
+        InvalidArgumentError: It does.
+    """
+    if isinstance(part, kind):
+        return
+    for base in type(part).__mro__:
+        if base.__name__ == kind.__name__:
+            ours, theirs = pl.__name__, base.__module__.partition(".")[0]
+            before = "lightning" if theirs == "lightning" else "pytorch_lightning"
+            raise InvalidArgumentError(
+                f"{owner}: expected {what} of {ours}, which oodlit uses because it was imported first; got one of the"
+                f" package {theirs!r}. Use {ours}.{kind.__name__}, or write `import {before}` above all imports of"
+                " oodlit in the program"
+            )
+
+
+class Module(pl.LightningModule):
+    """Base class of oodlit's modules: reports a Trainer of the other package as an error that names the way out.
+
+    If the other package is imported, the class gets the other `LightningModule` as a second base. Otherwise the other
+    Trainer would refuse the module before oodlit can explain why.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        other = sys.modules.get("lightning.pytorch" if pl.__name__ == "pytorch_lightning" else "pytorch_lightning")
+        base = getattr(other, "LightningModule", None)  # None during its import
+        if base is not None and base not in Module.__mro__:
+            Module.__bases__ = (*Module.__bases__, base)
+
+    @property
+    def trainer(self) -> Any:
+        """The Trainer of the current run."""
+        return super().trainer
+
+    @trainer.setter
+    def trainer(self, trainer: Any) -> None:
+        check_package(type(self).__name__, trainer, pl.Trainer, "a Trainer")
+        pl.LightningModule.trainer.fset(self, trainer)

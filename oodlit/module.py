@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oodlit._lightning import pl, warn_of_two
+from oodlit._lightning import Module, pl
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits, has_dropout, is_random, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
@@ -25,7 +25,7 @@ from oodlit.base.plan import RunPlan, plan_of
 __all__ = ["FEATURE_MAP", "OODModule"]
 
 
-class OODModule(pl.LightningModule):
+class OODModule(Module):
     """Wrap a classifier for `trainer.predict`.
 
     A hook reads the features, which are the input of the final linear layer, during the single forward pass. The first
@@ -82,7 +82,6 @@ class OODModule(pl.LightningModule):
     ) -> None:
         """Load the network and find its head."""
         super().__init__()
-        warn_of_two()
         if not isinstance(backbone, str | nn.Module):
             hint = "; pass its module()" if type(backbone).__name__ == "ExportedProgram" else ""  # type: ignore[unreachable]
             raise InvalidArgumentError(

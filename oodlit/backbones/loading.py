@@ -20,6 +20,8 @@ from oodlit.base.lazy import import_object
 _log = logging.getLogger(__name__)
 _HUB = ("hf-hub:", "hf_hub:")
 """Prefixes of hub repositories; a file in the repository specifies the network."""
+LOCAL = "local-dir:"
+"""timm's prefix of a folder with the same files."""
 _OTHER_WEIGHTS = "pass weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
 
 
@@ -163,7 +165,7 @@ def _is_of_timm(name: str) -> bool:
     """
     import timm  # noqa: PLC0415
 
-    if name.startswith((*_HUB, "local-dir:")) or timm.is_model(name):
+    if name.startswith((*_HUB, LOCAL)) or timm.is_model(name):
         return True
     module = name.rpartition(".")[0]
     try:
@@ -222,6 +224,19 @@ def _check_published(name: str, *, config_only: bool = False) -> None:
     if config.hf_hub_filename:
         files = [config.hf_hub_filename, f"{config.hf_hub_filename.rpartition('.')[0]}.safetensors"]
     check_hub(config.hf_hub_id, files, what=f"backbone {name!r}", way_out=_OTHER_WEIGHTS)
+
+
+def timm_config(name: str) -> bytes | None:
+    """Return the file on this machine that describes a network of a hub repository or of a folder; else None."""
+    if name.startswith(LOCAL):
+        return Path(name.partition(":")[2], "config.json").read_bytes()
+    if not name.startswith(_HUB):
+        return None
+    from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415
+
+    repository, _, revision = name.partition(":")[2].partition("@")
+    file = try_to_load_from_cache(repository, "config.json", revision=revision or None)
+    return Path(file).read_bytes() if isinstance(file, str) else None
 
 
 def unwrapped(network: nn.Module) -> nn.Module:

@@ -19,11 +19,13 @@ class _Finder(MetaPathFinder):
 
     Args:
         is_enabled: Whether dotted paths may name modules of the current folder.
+        more: Folders to search after the current one.
         folders: Folder of each module that was found, by name.
     """
 
     def __init__(self) -> None:
         self.is_enabled = False
+        self.more: list[str] = []
         self.folders: dict[str, str] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -49,9 +51,13 @@ def _importer() -> str:
     return ""
 
 
-def search_current_folder() -> None:
-    """Let dotted paths name modules of the current folder; installed modules take precedence."""
-    _FINDER.is_enabled = True
+def search_current_folder(*more: Path) -> None:
+    """Let dotted paths name modules of the current folder; installed modules take precedence.
+
+    Args:
+        more: Folders to search after the current one, until the next call.
+    """
+    _FINDER.is_enabled, _FINDER.more = True, [str(folder) for folder in more]
     if _FINDER not in sys.meta_path:
         sys.meta_path.append(_FINDER)
 
@@ -70,14 +76,18 @@ def import_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if not _FINDER.is_enabled or error.name != top or top in _FINDER.folders:
             raise
-    _FINDER.folders[top] = str(Path.cwd())
+    folders = [str(Path.cwd()), *_FINDER.more]
     importlib.invalidate_caches()
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        if top not in sys.modules:
-            del _FINDER.folders[top]
-        raise
+    for folder in folders:
+        _FINDER.folders[top] = folder
+        try:
+            return importlib.import_module(name)
+        except ImportError as error:
+            if top not in sys.modules:
+                del _FINDER.folders[top]
+            if folder == folders[-1] or error.name != top:
+                raise
+    raise AssertionError("unreachable")
 
 
 def folder_of(name: str) -> list[str]:

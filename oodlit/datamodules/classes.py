@@ -15,6 +15,7 @@ from oodlit.base.roles import Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names, find_samples, pick_samples
+from oodlit.datamodules.subsets import SampleFacts, facts_of
 
 IMAGENET = "imagenet"
 """Value of `class_names` for the 1,000 classes of ImageNet-1k in the order of the published classifiers."""
@@ -173,6 +174,11 @@ class AlignedSource:
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""
         return map(self._relabelled, find_samples(self.source, keys).values())
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Facts of all samples, with the new labels."""
+        for path, label, group in facts_of(self.source):
+            yield SampleFacts(path, self.labels[label] if 0 <= label < len(self.labels) else -1, group)
 
     def _relabelled(self, sample: Sample) -> Sample:
         if sample.label < 0:

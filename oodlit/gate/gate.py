@@ -20,12 +20,12 @@ from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.gate.decoding import decoder_for
-from oodlit.gate.gate_folder import load_gate, load_run, save_gate
+from oodlit.gate.gate_folder import WEIGHTS, load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
 from oodlit.gate.program import export_program
-from oodlit.gate.rebuilding import load_module, lock_of, precision_context
+from oodlit.gate.rebuilding import Files, load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
@@ -114,13 +114,13 @@ class Gate:
             DataError: The folder contains neither a run nor a gate.
         """
         folder = Path(directory)
-        weights, loaded, record = load_gate(folder, detector, asked=(tpr, fpr, dataset)) or load_run(
+        found = load_gate(folder, detector, asked=(tpr, fpr, dataset)) or load_run(
             folder, detector, tpr=tpr, fpr=fpr, dataset=dataset
         )
-        module = load_module(record.backbone, model=model, transform=transform, weights=weights, source=folder)
-        return cls(
-            module, loaded, record.made_by(model) if isinstance(model, str) else record, device=device, decode=decode
-        )
+        files = Files(folder, found.started_in, found.folder and found.folder / WEIGHTS)
+        module = load_module(found.record.backbone, model=model, transform=transform, files=files)
+        record = found.record.made_by(model) if isinstance(model, str) else found.record
+        return cls(module, found.detector, record, device=device, decode=decode)
 
     @torch.inference_mode()
     def __call__(
@@ -183,6 +183,8 @@ class Gate:
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write everything that `load` requires to a new folder: weights, detector, threshold and class names.
 
+        `load` opens no other file, unless the class of a custom network does.
+
         The folder contains no images of the run.
 
         Raises:
@@ -191,7 +193,7 @@ class Gate:
         """
         self._check_weights()
         origin = FitOrigin(self.record.backbone.fingerprint)
-        save_gate(Path(directory), self.record, self.module.network, self.detector, origin)
+        save_gate(Path(directory), self.record, self.module, self.detector, origin)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write the gate as one `torch.export` program, which runs without oodlit.

@@ -5,14 +5,15 @@ import warnings
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
 from safetensors.torch import save as to_bytes
-from torch import Tensor, nn
+from torch import Tensor
 
 from oodlit._version import __version__
+from oodlit.backbones.loading import timm_config
 from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write_text
 from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
@@ -22,15 +23,29 @@ from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
 from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
+from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.results.files.storage import UNFINISHED
 from oodlit.results.record_parts import AccelerationRecord
 
-GATE, WEIGHTS, FITTED = "gate.json", "weights.safetensors", "fitted"
+GATE, WEIGHTS, FITTED, CONFIG = "gate.json", "weights.safetensors", "fitted", "config.json"
 _ENDS = ("value", "cut", "ci_low", "ci_high")
 
-Loaded = tuple[Path | None, Detector, GateRecord]
-"""File of weights, detector, record."""
+
+class Loaded(NamedTuple):
+    """A detector with its record.
+
+    Args:
+        detector: The detector.
+        record: Threshold, class names and description of the network.
+        folder: Folder of a saved gate; None for a run.
+        started_in: Folder in which the run was started, for relative paths; None for a saved gate.
+    """
+
+    detector: Detector
+    record: GateRecord
+    folder: Path | None = None
+    started_in: Path | None = None
 
 
 def load_run(
@@ -50,7 +65,12 @@ def load_run(
             " network (fitted=... reuses the fit)"
         )
     name = _chosen(detector, results.detectors, folder)
-    places = [Path(results.run.fitted_from or folder / "fitted"), folder / UNFINISHED / "fitted"]
+    started_in = (folder / results.run.started_in).resolve() if results.run.started_in else Path()
+    recorded = results.run.fitted_from
+    places = [
+        *([Path(recorded), started_in / recorded] if recorded else [folder / FITTED]),
+        folder / UNFINISHED / FITTED,
+    ]
     fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit_digest)
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
@@ -70,11 +90,8 @@ def load_run(
     threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
     classes = _class_names(results, known.num_classes)
     _warn_of_other_pixels(results.run.acceleration, name, folder)
-    return (
-        None,
-        fitted[name],
-        GateRecord(name, threshold, classes, backbone, results.run.trainer.precision, results.run.data.decoder),
-    )
+    record = GateRecord(name, threshold, classes, backbone, results.run.trainer.precision, results.run.data.decoder)
+    return Loaded(fitted[name], record, started_in=started_in)
 
 
 def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin]:
@@ -136,7 +153,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     name = _chosen(detector, (record.detector,), folder)
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {folder / FITTED}", name, fitted)
-    return folder / WEIGHTS, fitted[name], record
+    return Loaded(fitted[name], record, folder)
 
 
 def _number(text: object) -> object:
@@ -146,7 +163,7 @@ def _number(text: object) -> object:
         return text
 
 
-def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: Detector, origin: FitOrigin) -> None:
+def save_gate(folder: Path, record: GateRecord, module: OODModule, detector: Detector, origin: FitOrigin) -> None:
     """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidArgumentError(f"{folder}: the folder is not empty; name a new folder")
@@ -154,7 +171,7 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         raise InvalidArgumentError(
             f"Gate.save: expected a finite threshold, got {record.threshold}; choose another detector or tpr"
         )
-    weights = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
+    weights = {name.replace("_orig_mod.", ""): value for name, value in module.network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
         raise InvalidArgumentError(
             f"the weights of {record.backbone.name} cannot be saved: expected tensors, got {odd[0]!r}"
@@ -167,6 +184,9 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
     with temporary_folder(folder) as made:
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
         write_bytes(made / WEIGHTS, to_bytes(copies))
+        own = (module.arguments or {}).get("backbone") or record.backbone.arguments.get("backbone")
+        if config := timm_config(str(own)):
+            write_bytes(made / CONFIG, config)
         save({record.detector: detector}, made / FITTED, origin)
         entries["fit"] = fit_digest(made / FITTED)
         write_text(made / GATE, json.dumps(entries, indent=1))

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -14,6 +14,7 @@ from torch import nn
 
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.identity import pattern
+from oodlit.backbones.loading import LOCAL
 from oodlit.backbones.recipe import made_from
 from oodlit.base.current_folder import search_current_folder
 from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
@@ -29,13 +30,33 @@ _MAX_VALUES = 2**30
 _PASS = "call Gate.load(..., model=network), where network is an nn.Module or OODModule with the weights of the run"
 
 
+class Files(NamedTuple):
+    """Where the files of a network are.
+
+    Args:
+        source: The folder of a run or of a saved gate, named in errors.
+        started_in: Working folder of the run, for relative paths; None for a saved gate.
+        weights: The weights of a saved gate; None for a run.
+    """
+
+    source: Path
+    started_in: Path | None = None
+    weights: Path | None = None
+
+    def find(self, file: object) -> object:
+        """Return a recorded file of weights: as recorded, or relative to the working folder of the run."""
+        if file in (None, "hub") or self.started_in is None or Path(str(file)).exists():
+            return file
+        other = self.started_in / str(file)
+        return str(other) if other.exists() else file
+
+
 def load_module(
     record: GateBackbone,
     *,
     model: OODModule | nn.Module | str | None,
     transform: Callable[..., Any] | None,
-    weights: Path | None,
-    source: Path,
+    files: Files,
 ) -> OODModule:
     """Return a new module with the network and transform of a run.
 
@@ -43,20 +64,21 @@ def load_module(
         record: Description of the network of the run.
         model: The network, or the dotted path of a class or function that builds it; None = rebuild it.
         transform: Transform of the run, if the record does not describe it.
-        weights: File of weights to load into the network; None = keep its own.
-        source: The folder, named in errors.
+        files: Where the files of the network are.
 
     Raises:
         DataError: The shape of an image in the record is not usable.
         InvalidArgumentError: The record does not describe the network or the transform, and it was not passed.
         FingerprintError: Weights, head or transform differ from those of the run.
     """
-    shape = record.input_shape
+    shape, source = record.input_shape, files.source
     if not shape or min(shape) < 1 or math.prod(shape) > _MAX_VALUES:
         raise DataError(
             f"{source}: expected input_shape to be positive sizes of at most {_MAX_VALUES:,} values, got {shape[:8]}"
         )
-    module = _module(record, model, weights, source)
+    if not isinstance(model, nn.Module):
+        search_current_folder(*([] if files.started_in is None else [files.started_in]))
+    module = _module(record, model, files)
     if transform is None:  # the recipe imports what it names, so it is only followed if necessary
         transform = _transform_of(record)
     if transform is not None:
@@ -92,16 +114,14 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
     return lambda device: torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
-def _module(
-    record: GateBackbone, model: OODModule | nn.Module | str | None, weights: Path | None, source: Path
-) -> OODModule:
+def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, files: Files) -> OODModule:
     """Return a new module around the network that is passed or rebuilt."""
-    arguments = dict(record.arguments)
+    arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
             f"{source}: the recorded arguments of the network must include backbone and weights, got {[*arguments]}"
         )
-    backbone, file = arguments.pop("backbone"), arguments.pop("weights")
+    backbone, file = arguments.pop("backbone"), files.find(arguments.pop("weights"))
     transform = None
     if model is not None:
         backbone, file = model, "hub"
@@ -111,7 +131,11 @@ def _module(
             raise InvalidArgumentError(f"{source}: expected a module with a network, got one with recorded outputs")
         backbone, arguments = backbone.network, {name: own[name] for name in arguments}
     elif backbone is None:
-        backbone, transform = _of_configuration(record, source)
+        backbone, transform = _of_configuration(record, files)
+    elif weights is not None and (weights.parent / "config.json").exists():
+        backbone = f"{LOCAL}{weights.parent}"
+    elif isinstance(backbone, str) and backbone.startswith(LOCAL):
+        backbone = f"{LOCAL}{files.find(backbone.removeprefix(LOCAL))}"
     if weights is not None and isinstance(backbone, nn.Module):
         backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
     with _seeded(record):
@@ -120,9 +144,9 @@ def _module(
         )
 
 
-def _of_configuration(record: GateBackbone, source: Path) -> tuple[nn.Module, Callable[..., Any] | None]:
+def _of_configuration(record: GateBackbone, files: Files) -> tuple[nn.Module, Callable[..., Any] | None]:
     """Build the network that the configuration of the run describes, and its transform."""
-    described = record.configuration.get("backbone")
+    described, source = record.configuration.get("backbone"), files.source
     if described is None:
         raise InvalidArgumentError(
             f"{source}: the network was built in code, so the record cannot describe it; {_PASS}"
@@ -131,13 +155,21 @@ def _of_configuration(record: GateBackbone, source: Path) -> tuple[nn.Module, Ca
         raise InvalidArgumentError(
             f"{source}: the record masks a secret ({MASK}) among the arguments of the network; {_PASS}"
         )
-    search_current_folder()
     try:
         with _seeded(record):
-            made = make(plan(described, nn.Module, "backbone"))
+            made = make(plan(_with_files(described, files), nn.Module, "backbone"))
     except OodlitError as error:
         raise InvalidArgumentError(f"{source}: the network cannot be rebuilt: {error}; {_PASS}") from error
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
+
+
+def _with_files(described: Any, files: Files) -> Any:
+    """The description of the network with its weights where they are; a saved gate loads its own afterwards."""
+    arguments = described.get("init_args") if isinstance(described, dict) else None
+    if not isinstance(arguments, dict) or "weights" not in arguments:
+        return described
+    weights = None if files.weights is not None else files.find(arguments["weights"])
+    return described | {"init_args": arguments | {"weights": weights}}
 
 
 def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
@@ -148,7 +180,6 @@ def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
     described = recorded_transform(record.configuration)
     if described is None:
         return None
-    search_current_folder()
     transform: Callable[..., Any] = make(plan(described, Callable[..., Any], "data.transform"))
     return transform
 

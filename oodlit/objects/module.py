@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from oodlit._lightning import pl, warn_of_two
+from oodlit._lightning import Module
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import is_random, place_of
 from oodlit.backbones.identity import WeightsHash
@@ -22,7 +22,7 @@ from oodlit.objects.detections import Detections
 from oodlit.objects.files.box_bounds import are_outside, are_relative
 
 
-class ObjectModule(pl.LightningModule):
+class ObjectModule(Module):
     """Wrap an object detector for `trainer.predict`.
 
     A box is a row: its logits over the ID classes, without background, and the input of the class layer as features.
@@ -59,7 +59,6 @@ class ObjectModule(pl.LightningModule):
         cells: int = 9,
     ) -> None:
         super().__init__()
-        warn_of_two()
         if not 0 <= min_confidence < 1:
             raise InvalidArgumentError(f"ObjectModule: expected min_confidence to be in [0, 1), got {min_confidence}")
         check_int("ObjectModule", "cells", cells)

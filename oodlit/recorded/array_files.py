@@ -1,11 +1,12 @@
-"""Read arrays from `.npz`, `.safetensors` and Parquet files, and from folders of `.npy` files."""
+"""Read arrays from `.npy`, `.npz`, `.pt`, `.safetensors` and Parquet files, and from folders of `.npy` files."""
 
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
 import pyarrow as pa
@@ -19,13 +20,18 @@ from oodlit.base.sizes import check_expansion, check_parquet
 
 Arrays = Mapping[str, Any]
 """Arrays by name."""
+ONE = ""
+"""Name of an array in a file of a single array without a name."""
+SYNONYMS = {"embedding": "features", "embeddings": "features", "target": "labels", "targets": "labels"}
+"""Accepted names of arrays, beside those of the fields."""
 _UNREADABLE = (OSError, ValueError, EOFError, MemoryError, pa.ArrowException, SafetensorError, BadZipFile, zlib.error)
 
 
 def read_arrays(path: str | Path) -> Arrays:
     """Read the arrays of a file, or of the `.npy` files of a folder, by name. Nothing is unpickled.
 
-    Columns of Parquet files that contain lists of one length become two-dimensional. `.npy` files are memory-mapped.
+    Columns of Parquet files that contain lists of one length become two-dimensional. `.npy` files are memory-mapped. A
+    file of a single array has it under the name `ONE`.
 
     Raises:
         InvalidArgumentError: The file does not exist, or its format is unknown.
@@ -45,10 +51,23 @@ def read_arrays(path: str | Path) -> Arrays:
     if kind not in READERS:
         raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
     try:
-        return READERS[kind](file)
+        return {SYNONYMS.get(str(name), str(name)): values for name, values in READERS[kind](file).items()}
     except _UNREADABLE as error:
         pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
         raise DataError(f"{file}: cannot read recorded outputs ({error}){pickled}") from error
+
+
+def read_array(path: str | Path, name: str) -> Any:
+    """Read one array: the only one of a file, or the one called `name`.
+
+    Raises:
+        InvalidArgumentError: The file has several arrays, none of that name.
+        DataError: The file cannot be read.
+    """
+    found = read_arrays(path)
+    if name in found or len(found) == 1:
+        return found.get(name, next(iter(found.values())))
+    raise InvalidArgumentError(f"{path}: expected an array called {name!r}, or only one; got {sorted(found)}")
 
 
 def _npz(file: Path) -> Arrays:
@@ -59,9 +78,25 @@ def _npz(file: Path) -> Arrays:
 
 
 def _npy(file: Path) -> Arrays:
-    raise InvalidArgumentError(
-        f"{file}: a .npy file contains one array; pass its folder with features.npy, logits.npy, labels.npy, or a .npz"
-    )
+    return {ONE: np.load(file, mmap_mode="c", allow_pickle=False)}
+
+
+def _pt(file: Path) -> Arrays:
+    if is_zipfile(file):
+        with ZipFile(file) as archive:
+            unpacked = sum(info.file_size for info in archive.infolist())
+        check_expansion(file, packed=file.stat().st_size, unpacked=unpacked)
+    try:
+        found = torch.load(file, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError, KeyError) as error:
+        raise ValueError(
+            "expected a tensor or a dictionary of tensors, which loads with weights_only=True; write"
+            ' torch.save({"features": features, "logits": logits}, file) with tensors'
+        ) from error
+    found = {ONE: found} if isinstance(found, torch.Tensor) else found
+    if isinstance(found, Mapping) and any(isinstance(value, torch.Tensor) for value in found.values()):
+        return found
+    raise ValueError(f"expected a tensor or a dictionary of tensors, got {type(found).__name__}")
 
 
 def _folder(folder: Path) -> Arrays:
@@ -93,6 +128,8 @@ def _column(values: Any, name: str) -> Any:
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _npz,
     ".npy": _npy,
+    ".pt": _pt,
+    ".pth": _pt,
     "folder": _folder,
     ".parquet": _parquet,
     ".safetensors": load_file,

@@ -15,16 +15,21 @@ from oodlit.base.errors import InvalidArgumentError, OodlitError
 from oodlit.base.outputs import Head, Outputs
 from oodlit.base.roles import NAMES_OF_LABELS, UNKNOWN_CLASSES, Role
 from oodlit.datamodules.stream import Stream
-from oodlit.recorded.array_files import Arrays, as_array, as_tensor, read_arrays
+from oodlit.recorded.array_files import ONE, SYNONYMS, Arrays, as_array, as_tensor, read_array, read_arrays
 from oodlit.recorded.rows import MemoryRows, Rows
 
 FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
 """Fields of a set; one of the first two must be given."""
 
+_EXPECTED = (
+    "expected arrays by name, such as {features: a.npy, logits: b.npy} (files or arrays), or a .npz, .pt, .parquet or"
+    " .safetensors file with features or logits"
+)
+
 Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
 """Accepted as the outputs of one set."""
-GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | str | Path
-"""Accepted as a head: weight and bias, in one of these forms."""
+GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | np.ndarray | Tensor | str | Path
+"""Accepted as a head: weight and bias, or the weight alone, in one of these forms."""
 
 
 def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = ()) -> Stream:
@@ -56,6 +61,8 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
 def head_of(given: GivenHead) -> Head:
     """Make a head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
 
+    A single array is the weight of a head without bias. Arrays may be files.
+
     Raises:
         InvalidArgumentError: The weight is missing, or the shapes do not match.
 
@@ -68,12 +75,18 @@ def head_of(given: GivenHead) -> Head:
     if isinstance(given, nn.Linear):
         return Head(given.weight, given.bias)
     if isinstance(given, str | Path):
-        given = read_arrays(given)
+        given = _head_in(read_arrays(given))
+    if isinstance(given, np.ndarray | Tensor):
+        given = (given, None)
     if isinstance(given, Mapping):
         if "weight" not in given:
-            raise InvalidArgumentError(f"head: expected 'weight' and optionally 'bias', got {sorted(given)}")
+            raise InvalidArgumentError(f"head: expected 'weight' and optionally 'bias', got {sorted(map(str, given))}")
         given = [given["weight"], given.get("bias")]
-    parts = list(given)
+    names = ("weight", "bias")
+    parts = [
+        read_array(part, names[min(place, 1)]) if isinstance(part, str | Path) else part
+        for place, part in enumerate(given)
+    ]
     if len(parts) != 2:
         raise InvalidArgumentError(
             f"head: expected a pair (weight, bias), where bias may be None; got {len(parts)} parts"
@@ -84,16 +97,30 @@ def head_of(given: GivenHead) -> Head:
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 
+def _head_in(arrays: Arrays) -> Arrays:
+    """Weight and bias of a file: a single array is the weight; a prefix such as "fc." is removed."""
+    if len(arrays) == 1:
+        return {"weight": next(iter(arrays.values()))}
+    prefixes = [name.removesuffix("weight") for name in arrays if name.endswith(".weight")]
+    if "weight" in arrays or len(prefixes) != 1:
+        return arrays
+    return {name.removeprefix(prefixes[0]): value for name, value in arrays.items()}
+
+
 def _arrays(given: Given) -> Arrays:
     if isinstance(given, Outputs):
         return {name: value for name in FIELDS if (value := getattr(given, name, None)) is not None}
     if isinstance(given, Mapping):
-        return {name: value for name, value in given.items() if value is not None}
-    if isinstance(given, str | Path):
-        return read_arrays(given)
-    raise InvalidArgumentError(
-        f"expected a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file; got {type(given).__name__}"
-    )
+        named = {SYNONYMS.get(str(name), str(name)): value for name, value in given.items() if value is not None}
+        return {
+            name: read_array(value, name) if isinstance(value, str | Path) else value for name, value in named.items()
+        }
+    if not isinstance(given, str | Path):
+        raise InvalidArgumentError(f"{_EXPECTED}, got a {type(given).__name__}")
+    arrays = read_arrays(given)
+    if ONE in arrays:
+        raise InvalidArgumentError(f"{_EXPECTED}; {given} has one array without a name")
+    return arrays
 
 
 def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
@@ -105,7 +132,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
             )
     values = {name: as_tensor(arrays[name], name) for name in FIELDS[:2] if name in arrays}
     if not values:
-        raise InvalidArgumentError(f"expected logits or features, got only {sorted(map(str, arrays))}")
+        raise InvalidArgumentError(f"{_EXPECTED}; got only {sorted(map(str, arrays))}")
     count = len(next(iter(values.values())))
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)

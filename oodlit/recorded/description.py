@@ -21,8 +21,8 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
     """Read module and data from a file such as this; paths are relative to its folder.
 
         id: val.npz
-        train: train.npz
-        ood: {ninco: ninco.npz, textures: textures.parquet}
+        train: {features: train_features.npy, labels: train_labels.npy}
+        ood: {ninco: ninco.pt, textures: textures.parquet}
         head: head.safetensors
 
     Keys and their meaning are those of `oodlit.evaluate_arrays`; each file is one set.
@@ -47,15 +47,20 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
 
 
 def _resolved(key: str, value: Any, file: Path) -> Any:
-    if key in NAMED_SETS and isinstance(value, Mapping):
-        return {str(name): _path(f"{key}.{name}", inner, file) for name, inner in value.items()}
-    if key in (*SETS, *NAMED_SETS, "head"):
-        return _path(key, value, file)
-    is_path = key == "class_names" and isinstance(value, str) and value != "imagenet"
-    return _path(key, value, file) if is_path else value
-
-
-def _path(key: str, value: Any, file: Path) -> Path:
+    """The value with paths in place of names of files."""
+    top, _, last = key.rpartition(".")
+    if last in ("class_names", "name", "batch_size") and not (last == "class_names" and isinstance(value, str)):
+        return value
+    if isinstance(value, Mapping) and value:
+        return {str(name): _resolved(f"{key}.{name}", inner, file) for name, inner in value.items()}
+    if isinstance(value, list) and key in NAMED_SETS:
+        raise InvalidArgumentError(f"{file}: expected {key} to be sets by name, such as {{far: far.npz}}, got {value}")
+    if isinstance(value, list) and key == "head":
+        return [_resolved(f"{key}.{place}", inner, file) for place, inner in enumerate(value)]
     if not isinstance(value, str):
-        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file, got {value!r}")
-    return file.parent / Path(value).expanduser()
+        raise InvalidArgumentError(
+            f"{file}: expected {key} to be the path of a file, or files by name such as {{features: a.npy, logits:"
+            f" b.npy}}; got {value!r}"
+        )
+    is_known = not top and key == "class_names" and value == "imagenet"
+    return value if is_known else file.parent / Path(value).expanduser()

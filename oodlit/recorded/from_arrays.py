@@ -8,6 +8,7 @@ from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.datamodules.classes import as_class_names
 from oodlit.recorded.agreement import check_sets
+from oodlit.recorded.array_files import SYNONYMS
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
@@ -45,7 +46,7 @@ def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, 
     """Sets by name; a single set gets the name of its role."""
     if given is None:
         return {}
-    if not isinstance(given, Mapping) or {"logits", "features"} & given.keys():
+    if not isinstance(given, Mapping) or {"logits", "features", *SYNONYMS} & given.keys():
         return {role: given}
     if not given:
         raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")

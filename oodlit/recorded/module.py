@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from oodlit._lightning import pl
+from oodlit._lightning import Module, pl
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits
 from oodlit.base.errors import InvalidArgumentError, RequirementError
@@ -16,7 +16,7 @@ from oodlit.recorded.agreement import disagreement
 NO_HEAD = "no head was given with the recorded outputs"
 
 
-class RecordedModule(pl.LightningModule):
+class RecordedModule(Module):
     """A `Backbone` whose batches contain its outputs: features, then logits, side by side.
 
     Args:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.roles import Role
-from oodlit.results import Results
+from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.glossary import entry_of, headline_metrics
 from oodlit.results.plots.charts import Estimate
@@ -72,11 +72,14 @@ def headline_columns(results: Results) -> list[Column]:
     """Columns for FPR and AUROC of every OOD set, failed unit tests, accepted shifted images and ID-AUROC."""
     rows = of_sets(results)
     settings, tpr = results.settings, share_text(results.settings.tpr)
+    reasons = {
+        (row.detector, row.dataset, row.metric): row.reason for row in results.run.undefined if not row.ood_class
+    }
     wanted: list[Column] = []
     for info in results.datasets:
         name = info.name
         if info.role in (Role.OOD, Role.POOL):
-            what = "mean over classes" if info.class_names else "all images"
+            what = f"mean over {classes_text(results, info) or 'classes'}" if info.class_names else "all images"
             what = "mean over the levels of severity" if info.role is Role.POOL else what
             fpr, auroc = headline_metrics(info, settings)
             mean = "mean " if info.class_names else ""
@@ -92,7 +95,7 @@ def headline_columns(results: Results) -> list[Column]:
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
     for column in wanted:
         places = ((name, column.dataset, column.metric) for name in results.detectors)
-        column.cells = [_headline_cell(column, rows.get(place)) for place in places]
+        column.cells = [_headline_cell(column, rows.get(place), reasons.get(place, "")) for place in places]
         _mark_best(column)
     kept = [column for column in wanted if any(cell.title for cell in column.cells)]
     for before, column in zip([None, *kept], kept, strict=False):
@@ -110,11 +113,11 @@ def _mark_best(column: Column) -> None:
             cell.best = cell.sort == best
 
 
-def _headline_cell(column: Column, row: Any) -> Cell:
+def _headline_cell(column: Column, row: Any, reason: str) -> Cell:
     if row is None:
         return Cell()
     if math.isnan(row.value):
-        return Cell("undefined", title=f"undefined; n = {counts_text(row)}")
+        return Cell("undefined", interval=reason, title=f"undefined; n = {counts_text(row)}")
     if column.is_count:
         return Cell(f"{row.value:.0f}", row.value, title=f"n = {counts_text(row)}")
     interval = interval_text(row)
@@ -141,6 +144,15 @@ def scored_images(results: Results, dataset: str) -> int:
     """Number of images that the values of a data set are computed from; test images of a pool."""
     pool = results.run.pools.get(dataset)
     return pool.test if pool else results.run.counts.get(dataset, 0)
+
+
+def classes_text(results: Results, info: DatasetInfo) -> str:
+    """Number of classes of a set with images, if some have none, such as "63 of 64 classes"; else empty."""
+    if not info.class_names or info.role is not Role.OOD:
+        return ""
+    rows = results.table[(results.table["dataset"] == info.name) & (results.table["ood_class"] != "")]
+    known, present = rows["ood_class"].nunique(), rows.loc[rows["n_ood"] > 0, "ood_class"].nunique()
+    return "" if known == present else f"{present} of {known} classes"
 
 
 def partial_text(results: Results) -> str:

@@ -16,6 +16,7 @@ _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
     "config", "time", "format", "kind", "fit", "id_quality", "ms_per_box", "part_checksums", "entry_checksums",
+    "started_in",
 }  # fmt: skip
 """Entries of run.json that the page shows elsewhere; all others are listed under "Run"."""
 

@@ -6,7 +6,7 @@ from rich.table import Table
 from rich.text import Text
 
 from oodlit.base.roles import UNKNOWN_CLASSES
-from oodlit.report.headline import Cell, Column, headline_columns, ranked_detectors, scored_images
+from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
 
 
@@ -23,7 +23,9 @@ def summary_table(results: Results) -> Table:
     table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))
     table.add_column(Text("detector", style="bold"), no_wrap=True)
     for column in columns:
-        heading = f"{column.dataset}\nn = {scored_images(results, column.dataset)}\n{_label(column, results)}"
+        some = classes_text(results, results.dataset(column.dataset))
+        number = f"n = {scored_images(results, column.dataset)}" + (f", {some}" if some else "")
+        heading = f"{column.dataset}\n{number}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
     for name in ranked_detectors(results, columns):
         index = results.detectors.index(name)
@@ -39,5 +41,5 @@ def _label(column: Column, results: Results) -> str:
 
 def _text(cell: Cell) -> Text:
     if math.isnan(cell.sort):
-        return Text(cell.text, style="dim")
+        return Text(f"{cell.text} {cell.interval}".strip(), style="dim")
     return Text(f"{cell.text} {cell.interval}".strip(), style="bold green" if cell.best else "")

@@ -69,6 +69,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         config: The resolved configuration of the command line, in YAML; empty for a run from Python.
         cache: The feature cache that the run read: its folder, and how it was recorded.
         warnings: Warnings shown during the run; None if they were not collected.
+        started_in: Working folder of the run, relative to the folder of its results; empty if unknown.
         fitted_from: Folder of the fitted detectors that the run used; empty if it fitted them itself.
         fit_digest: Digest of the saved fit that the scores come from; empty for results in memory and older ones.
         title: Title of the page.
@@ -109,6 +110,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     config: str = ""
     cache: dict[str, Any] = {}
     warnings: list[str] | None = None
+    started_in: str = ""
     fitted_from: str = ""
     fit_digest: str = ""
     title: str = ""

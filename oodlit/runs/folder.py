@@ -188,6 +188,14 @@ def check_not_in_use(folder: Path) -> None:
         lock_folder(folder).close()
 
 
+def working_folder(folder: Path) -> str:
+    """The working folder of the run relative to its output folder; empty if there is no such path, on Windows."""
+    try:
+        return Path(os.path.relpath(Path.cwd(), folder)).as_posix()
+    except ValueError:  # another drive
+        return ""
+
+
 def _linked(source: Path, target: Path) -> bool:
     """Whether a folder of files could be given a second name, which costs no space."""
     if not source.is_dir():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from oodlit._lightning import pl
+from oodlit._lightning import check_package, pl
 from oodlit.backbones.backbone import Backbone
 from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts, Outputs
@@ -47,19 +47,14 @@ def check_packages(
     """Return trainer, module and data module of a run, or raise an error that names what is wrong with them.
 
     Raises:
-        InvalidArgumentError: A part is of another class, or of a Lightning package other than pytorch_lightning.
+        InvalidArgumentError: A part is of another class, or of another Lightning package.
     """
     for part, kind, what in (
-        (trainer, pl.Trainer, "the Trainer"),
-        (module, pl.LightningModule, "the module"),
-        (datamodule, pl.LightningDataModule, "the data module"),
+        (trainer, pl.Trainer, "a Trainer"),
+        (module, pl.LightningModule, "a module"),
+        (datamodule, pl.LightningDataModule, "a data module"),
     ):
-        package = type(part).__module__.partition(".")[0]
-        if not isinstance(part, kind) and any(base.__name__ == kind.__name__ for base in type(part).__mro__):
-            raise InvalidArgumentError(
-                f"{owner} is made for pytorch_lightning, but {what} comes from the package {package!r};"
-                " import pytorch_lightning as pl and build all parts from that package"
-            )
+        check_package(owner, part, kind, what)
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: expected a pl.Trainer, got a {type(trainer).__name__}")
     if not isinstance(module, parts.module):

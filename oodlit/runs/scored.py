@@ -29,7 +29,7 @@ from oodlit.results.run_record import RunRecord
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
-from oodlit.runs.folder import OutputFolder
+from oodlit.runs.folder import OutputFolder, working_folder
 from oodlit.runs.journal import RUN, TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import log_to_all
 from oodlit.runs.resumed import Resumed, resume
@@ -345,6 +345,7 @@ class ScoredRun(RowKind):
         return structs.replace(
             record,
             key="" if self.output is None else self.output.progress.digest,
+            started_in="" if self.output is None else working_folder(self.output.path),
             fit_digest="" if self.output is None else self.output.fit,
             resumed=self.resumed.text,
             bank=self.bank,

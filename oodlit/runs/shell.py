@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from oodlit._lightning import pl, warn_of_two
+from oodlit._lightning import pl
 from oodlit.backbones.loading import kept_mode
 from oodlit.base.plan import RunPlan
 from oodlit.base.processes import peers
@@ -36,7 +36,6 @@ class RunCallback(pl.Callback):
         self, parts: Parts, folder: str | Path | None, *, argument: str = "output_dir", lock: str = LOCK
     ) -> None:
         super().__init__()
-        warn_of_two()
         self.cost = ""
         # Absolute at once: a change of the working directory during the run must not move the results.
         self._folder = None if folder is None else Path(folder).expanduser().absolute()

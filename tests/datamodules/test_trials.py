@@ -9,11 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.datamodules import ImageNetBenchmark, MemorySource, OODDataModule, Sample, Stream, shard_stream
+from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards import ShardSource
+from oodlit.datamodules.sources import DatasetSource, FileSource
 from oodlit.datamodules.stream import pick_samples
-from oodlit.datamodules.thinning import ThinnedSource, spread, thinned
+from oodlit.datamodules.thinning import ThinnedSource, known_classes, spread, spread_over_classes, thinned
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 from tests.tiny_shards import write_tiny_shards
@@ -35,6 +37,55 @@ def test_positions_are_distinct_ascending_and_spread(total: int, count: int) -> 
     assert positions == sorted(set(positions))
     for part, position in enumerate(positions):
         assert part * total // len(positions) <= position < (part + 1) * total // len(positions)
+
+
+@given(st.lists(st.integers(-1, 9), min_size=1, max_size=120), st.integers(1, 60))
+def test_every_class_has_an_image_where_possible(classes: list[int], count: int) -> None:
+    positions = spread_over_classes(classes, count)
+    assert len(positions) == min(len(classes), count)
+    assert positions == sorted(set(positions))
+    present = set(classes) - {-1}
+    chosen = {classes[position] for position in spread(len(classes), count)} - {-1}
+    found = {classes[position] for position in positions} - {-1}
+    assert found == (present if len(present) <= count else chosen)
+    if chosen == present:
+        assert positions == spread(len(classes), count)
+
+
+@pytest.mark.parametrize("by_label", [True, False])
+def test_every_source_that_knows_classes_keeps_all_of_them(tmp_path: Path, by_label: bool) -> None:
+    sizes = [1, 40, 1, 40, 1]
+    classes = [number for number, size in enumerate(sizes) for _ in range(size)]
+    codes: Any = {"labels" if by_label else "groups": classes}
+    paths = [tmp_path / f"{position:03d}.png" for position in range(len(classes))]
+    samples = [Sample(path.name, b"", **{k[:-1]: v[i] for k, v in codes.items()}) for i, path in enumerate(paths)]
+    role, field = (Role.ID, "label") if by_label else (Role.OOD, "group")
+    write_tiny_shards(tmp_path / "shards", sizes, num_classes=5, role=role)
+    for path in paths:
+        path.write_bytes(b"")
+    sources: list[Any] = [MemorySource(samples), FileSource(paths, **codes), ShardSource(tmp_path / "shards")]
+    sources += [AlignedSource(source, range(5)) for source in sources]
+    if not by_label:
+        sources.append(DatasetSource(paths, groups=classes))
+    for source in sources:
+        whole = Stream("some", role, source, tuple("abcde"))
+        stream, known = thinned(whole, 8), known_classes(whole)
+        assert known is not None
+        assert isinstance(stream.source, ThinnedSource)
+        assert len(stream) == 8
+        assert {known[position] for position in stream.source.positions} == set(range(5))
+        if not isinstance(source, DatasetSource):
+            assert known_classes(stream) == [known[position] for position in stream.source.positions]
+            assert [getattr(sample, field) for sample in source.read(0, len(source))] == list(known)
+
+
+def test_damaged_shards_are_thinned_without_their_classes(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path, [40, 1], num_classes=2)
+    stream = shard_stream(tmp_path, damaged="mark")
+    (tmp_path / "tiny-000001.tar").write_bytes(b"damaged")
+    source = thinned(stream, 3).source
+    assert isinstance(source, ThinnedSource)
+    assert source.positions == spread(41, 3)
 
 
 @pytest.mark.parametrize("period", range(2, 12))

@@ -1,10 +1,11 @@
-"""`import lightning as L` works like `import pytorch_lightning as pl`; a mixture is warned about."""
+"""`import lightning as L` works like `import pytorch_lightning as pl`; a wrong mixture is explained."""
 
 import subprocess
 import sys
 import warnings
 from pathlib import Path
 
+import pytest
 import torch
 
 from oodlit import OODModule
@@ -78,18 +79,57 @@ def test_pytorch_lightning_works_without_a_warning(tmp_path):
     check_ran(done[0].stdout.splitlines(), "pytorch_lightning")
 
 
-def test_both_lightning_packages_together_are_warned_about():
-    done = in_a_new_process("""
-import warnings
+MIXTURE = """
+import sys, warnings
+warnings.simplefilter("error", UserWarning)
 import torch
-from oodlit import OODModule
+{imports}
+from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
+from oodlit.testing.backbones import TinyConvNet
+
+warnings.simplefilter("ignore")
+quiet = {{"accelerator": "cpu", "logger": False, "enable_progress_bar": False, "enable_model_summary": False}}
+samples = [Sample(str(i), torch.rand(3, 8, 8), label=i % 6) for i in range(9)]
+for package in (pl, lightning):
+    class Other(package.LightningModule):
+        def forward(self, batch): return batch
+
+    for module, callbacks in ((OODModule(TinyConvNet(6)), []), (OODModule(TinyConvNet(6)), 1), (Other(), 1)):
+        data = OODDataModule([Stream("val", Role.ID, MemorySource(samples))])
+        trainer = package.Trainer(**quiet, callbacks=callbacks and [OODDetection([MSP()])])
+        try:
+            trainer.predict(module, data, return_predictions=False)
+            print(package.__name__, "ran")
+        except OodlitError as error:
+            print(package.__name__, str(error).replace("\\n", " "))
+"""
+OODLIT = """
+from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
 from oodlit.detectors import MSP
-import lightning
-for make in (lambda: OODDetection([MSP()]), lambda: OODModule(torch.nn.Linear(2, 2))):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        make()
-    print(sum("or import lightning before oodlit" in str(warning.message) for warning in caught))
-""")
-    assert done.stdout.split() == ["1", "1"], done.stderr[-1500:]
+from oodlit.errors import OodlitError
+"""
+OURS, THEIRS = "import pytorch_lightning as pl\n", "import lightning\n"
+
+
+@pytest.mark.parametrize(
+    ("imports", "ours"),
+    [
+        (OODLIT + THEIRS + OURS, "pytorch_lightning"),
+        (OURS + OODLIT + THEIRS, "pytorch_lightning"),
+        (THEIRS + OODLIT + OURS, "lightning"),
+    ],
+)
+def test_both_packages_in_any_order_run_or_are_explained(imports, ours):
+    done = in_a_new_process(MIXTURE.format(imports=imports))
+    assert done.returncode == 0, done.stderr[-1500:]
+    other = "lightning" if ours == "pytorch_lightning" else "pytorch_lightning"
+    lines = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    own, refused = ([text for package, text in lines if package == name] for name in (ours, other))
+    assert own[:2] == ["ran", "ran"]
+    assert "expected an OODModule, got a Other" in own[2]
+    assert len(refused) == 3
+    for text in refused:
+        assert f"got one of the package '{other}'" in text
+        assert f"Use {ours}" in text
+        assert f"write `import {other}` above all imports of oodlit" in text

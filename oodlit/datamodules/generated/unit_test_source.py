@@ -17,6 +17,7 @@ from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import IndexedSource, MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
+from oodlit.datamodules.subsets import SampleFacts
 
 _RUN = 4
 
@@ -109,6 +110,11 @@ class UnitTestSource(IndexedSource):
             return Sample(self.key(index), self.file(index), group=group, origin=origin)
         except DataError as error:
             return Sample(self.key(index), b"", group=group, error=str(error), origin=origin)
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Path and test of every image; nothing is generated."""
+        for position in range(len(self)):
+            yield SampleFacts(self.path(position), -1, position // len(self.templates))
 
     def file(self, position: int) -> bytes:
         """The image file at a position.

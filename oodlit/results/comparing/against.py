@@ -321,7 +321,8 @@ def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tupl
             together = np.concatenate([accepted[members] for members in scored.members.values()] or [accepted])
             values = {("", settings.fpr_name if not classes else POOLED + settings.fpr_name): _share(together)}
             if classes:
-                values["", MEAN + settings.fpr_name] = float(np.mean([*classes.values()]))
+                present = [value for value in classes.values() if not math.isnan(value)]
+                values["", MEAN + settings.fpr_name] = float(np.mean(present)) if present else math.nan
             values |= {(name, settings.fpr_name): value for name, value in classes.items()}
             for (ood_class, metric), value in values.items():
                 found[detector, scored.info.name, ood_class, metric] = (value, math.nan, math.nan)

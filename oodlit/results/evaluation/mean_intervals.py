@@ -22,7 +22,7 @@ def add_mean_intervals(
 ) -> list[str]:
     """Give intervals to the means and pooled values of one OOD set with classes, for all detectors in one call.
 
-    Nothing is done without bootstrap, classes or ID images, or if a class is empty.
+    Nothing is done without bootstrap, classes or ID images, or if a class is empty; see `ScoredSet.present`.
 
     Returns:
         Why means have no interval.

@@ -21,7 +21,7 @@ from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, Evaluation, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric, table_metrics
 from oodlit.results.info import DatasetInfo
-from oodlit.results.names import MODEL
+from oodlit.results.names import MODEL, some
 
 
 def evaluate(
@@ -62,7 +62,12 @@ def evaluate(
                 add_pool_rows(sets, scored, detector, estimates, run.id_scores, rows)
         thresholds[detector] = run.thresholds
     for scored in sets.of(Role.OOD):
-        notes += add_mean_intervals(sets, scored, detectors, rows, metrics)
+        notes += add_mean_intervals(sets, scored.present, detectors, rows, metrics)
+        if scored.missing and scored.present.members:
+            notes.append(
+                f"means over the classes of {scored.info.name!r} are over {len(scored.present.members)} of"
+                f" {len(scored.members)} classes: no images of {some(scored.missing, 3)}"
+            )
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
@@ -204,15 +209,15 @@ class _DetectorEvaluation:
             self._add(Address(self.detector, scored.info.name, name), self._images(scored, members), metrics)
 
     def _add_means(self, scored: ScoredSet, metrics: Iterable[TableMetric], *, n_ood: int) -> None:
-        """Add means over the OOD classes, whose rows exist."""
+        """Add means over the OOD classes with images, whose rows exist."""
         for metric in metrics:
             key = self.detector, scored.info.name
             found = [self.rows.rows[(*key, name, metric.name)] for name in scored.members]
-            values = [row.value for row in found]
+            values = [row.value for row in found if row.n_ood]
             empty = sum(math.isnan(value) for value in values)
-            value = Value(math.nan if empty else math.fsum(values) / len(values))
-            value = value._replace(reason=f"{empty} of {len(values)} classes have no value")
-            rule = self._rule(metric)
+            value = Value(math.nan if empty or not values else math.fsum(values) / len(values))
+            reason = f"{empty} of {len(values)} classes have no value" if values else "no class has images"
+            value, rule = value._replace(reason=reason), self._rule(metric)
             self.rows.add(Address(*key), MEAN + metric.name, value, n_id=found[0].n_id, n_ood=n_ood, rule=rule)
 
     def _rule(self, metric: TableMetric) -> str:

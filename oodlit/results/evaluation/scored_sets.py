@@ -1,7 +1,7 @@
 """The per-image table cut into its data sets."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -36,6 +36,16 @@ class ScoredSet:
     def __len__(self) -> int:
         """Number of images."""
         return len(self.rows)
+
+    @property
+    def present(self) -> "ScoredSet":
+        """The same rows without groups that have no images."""
+        return replace(self, members={name: own for name, own in self.members.items() if len(own)})
+
+    @property
+    def missing(self) -> list[str]:
+        """Names of the groups without images."""
+        return [name for name, own in self.members.items() if not len(own)]
 
 
 class ScoredSets:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oodlit.base.roles import Role
-from oodlit.report.headline import Cell, fpr_text, percent_text
+from oodlit.report.headline import Cell, classes_text, fpr_text, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import interval_bars
 from oodlit.results import DatasetInfo
@@ -31,9 +31,10 @@ def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
     ]
     means = [_heat(d, "mean", e) for d, e in zip(detectors, grid.totals, strict=True)]
     rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})
+    classes = classes_text(results, info) or f"{len(grid.classes)} classes"
     return {
         "name": info.name,
-        "detail": f"{results.run.counts.get(info.name, 0)} images, {len(grid.classes)} classes",
+        "detail": f"{results.run.counts.get(info.name, 0)} images, {classes}",
         "sizes": _sizes(grid.sizes),
         "rows": rows,
         "charts": [{"detector": name, "svg": interval_bars(grid, name)} for name in detectors],
@@ -41,8 +42,8 @@ def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
 
 
 def _sizes(sizes: Sequence[int]) -> str:
-    """Describe the sizes of classes."""
-    least, most = min(sizes), max(sizes)
+    """Describe the sizes of classes with images."""
+    least, most = min(filter(None, sizes), default=0), max(sizes)
     if not least:
         return ""
     span = f"{least} images" if least == most else f"{least} to {most} images"

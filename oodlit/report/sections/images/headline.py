@@ -7,7 +7,7 @@ from typing import Any
 
 from oodlit.base.roles import Role
 from oodlit.report.detector_choice import answers, coinciding
-from oodlit.report.headline import Cell, Column, scored_images, two_digits
+from oodlit.report.headline import Cell, Column, classes_text, scored_images, two_digits
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo
 from oodlit.results.names import MODEL
@@ -36,6 +36,8 @@ def _mark(shown: Shown, column: Column) -> None:
         tells = not all(cell.best for cell in column.cells)
         for cell in column.cells:
             cell.in_group = cell.best and tells
+        return
+    if math.isnan(table["value"].iloc[0]):
         return
     best, tells = table["detector"].iloc[0], not table["in_group"].all()
     for name, difference, p_value, in_group in zip(
@@ -86,7 +88,7 @@ def _headline(shown: Shown, columns: Sequence[Column]) -> dict[str, Any]:
         info, n = results.dataset(name), scored_images(results, name)
         detail = f"{n} {'test ' if info.role is Role.POOL else ''}images"
         if info.role in GROUPS and info.class_names:
-            detail += f", {len(info.class_names)} {GROUPS[info.role]}"
+            detail += f", {classes_text(results, info) or f'{len(info.class_names)} {GROUPS[info.role]}'}"
         detail += _right_and_wrong(shown, info)
         sets.append({"name": name, "detail": detail, "columns": number})
     place = results.detectors.index
