@@ -25,7 +25,7 @@ from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
 from oodlit.gate.program import export_program
-from oodlit.gate.rebuilding import Files, load_module, lock_of, precision_context
+from oodlit.gate.rebuilding import NetworkFiles, load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
@@ -117,7 +117,7 @@ class Gate:
         found = load_gate(folder, detector, asked=(tpr, fpr, dataset)) or load_run(
             folder, detector, tpr=tpr, fpr=fpr, dataset=dataset
         )
-        files = Files(folder, found.started_in, found.folder and found.folder / WEIGHTS)
+        files = NetworkFiles(folder, found.started_in, found.folder and found.folder / WEIGHTS)
         module = load_module(found.record.backbone, model=model, transform=transform, files=files)
         record = found.record.made_by(model) if isinstance(model, str) else found.record
         return cls(module, found.detector, record, device=device, decode=decode)

@@ -30,7 +30,7 @@ _MAX_VALUES = 2**30
 _PASS = "call Gate.load(..., model=network), where network is an nn.Module or OODModule with the weights of the run"
 
 
-class Files(NamedTuple):
+class NetworkFiles(NamedTuple):
     """Where the files of a network are.
 
     Args:
@@ -56,7 +56,7 @@ def load_module(
     *,
     model: OODModule | nn.Module | str | None,
     transform: Callable[..., Any] | None,
-    files: Files,
+    files: NetworkFiles,
 ) -> OODModule:
     """Return a new module with the network and transform of a run.
 
@@ -114,7 +114,7 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
     return lambda device: torch.autocast(device.type, dtype, enabled=dtype is not None)
 
 
-def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, files: Files) -> OODModule:
+def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, files: NetworkFiles) -> OODModule:
     """Return a new module around the network that is passed or rebuilt."""
     arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
@@ -144,7 +144,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
         )
 
 
-def _of_configuration(record: GateBackbone, files: Files) -> tuple[nn.Module, Callable[..., Any] | None]:
+def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Module, Callable[..., Any] | None]:
     """Build the network that the configuration of the run describes, and its transform."""
     described, source = record.configuration.get("backbone"), files.source
     if described is None:
@@ -163,7 +163,7 @@ def _of_configuration(record: GateBackbone, files: Files) -> tuple[nn.Module, Ca
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
 
-def _with_files(described: Any, files: Files) -> Any:
+def _with_files(described: Any, files: NetworkFiles) -> Any:
     """The description of the network with its weights where they are; a saved gate loads its own afterwards."""
     arguments = described.get("init_args") if isinstance(described, dict) else None
     if not isinstance(arguments, dict) or "weights" not in arguments:
