@@ -34,7 +34,7 @@ def _types() -> dict[str, Any]:
     from oodlit.datamodules import OODDataModule
     from oodlit.detectors import Detector
 
-    several = list[Detector] | dict[str, Detector] | None
+    several = Literal["all"] | list[Detector] | dict[str, Detector] | None
     loggers = list[pl.loggers.Logger] | pl.loggers.Logger | None
     return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": several, "logger": loggers}
 
@@ -81,7 +81,7 @@ def evaluate(
         data: class of an OODDataModule, such as ImageNetBenchmark
         benchmark: name from oodlit list benchmarks, replaces --data
         root: folder of the benchmark's data sets (default: .)
-        detectors: list or mapping of detector classes
+        detectors: list of classes, or all (default: without extra passes)
         fitted: fitted detectors of an earlier run (OUT/fitted)
         features: YAML file of recorded features, instead of a network
         cache: feature cache; missing features are recorded first
@@ -112,13 +112,12 @@ def evaluate(
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import check
     from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
-    from oodlit.detectors.contract.every import every_detector
     from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit
 
-    every = features is not None and detectors is None and fitted is None
+    every = detectors == "all" or (detectors is None and fitted is None)
     backbone, data = _network_and_data(given)
-    detectors = every_detector()[0] if every else detectors
+    detectors, left_out = _every_detector(given) if every else (detectors, {})
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out),
@@ -128,6 +127,7 @@ def evaluate(
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
         every_detector=every,
+        left_out=left_out,
         config=resolved_config,
         **{name: given[name] for name in ("head", "max_batches", "cache", "cache_dtype", "again", "seed")},
     )
@@ -161,8 +161,15 @@ def _check(given: dict[str, Any]) -> None:
         raise UsageError(
             "give either --detectors or --fitted, not both; if the file lists detectors, add --detectors null"
         )
-    if given["detectors"] is None and given["fitted"] is None and given["features"] is None:
-        raise UsageError("missing required option: --detectors or --fitted")
+
+
+def _every_detector(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """All detectors; without `--detectors all`, those that need no extra forward pass, and why others are left out."""
+    from oodlit.detectors.contract.every import every_detector
+
+    if given["detectors"] is None and given["features"] is None:
+        return every_detector(one_pass=True)
+    return every_detector()[0], {}
 
 
 def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:

@@ -43,6 +43,11 @@ def accepts_text(kind: Any) -> bool:
     return any(member in (str, Path) for member in members(kind))
 
 
+def choices(kind: Any) -> tuple[Any, ...]:
+    """Return the values of the literals in a type."""
+    return tuple(choice for member in members(kind) if get_origin(member) is Literal for choice in get_args(member))
+
+
 def enum_of(kind: Any) -> type[Enum] | None:
     """Return the enum in a type that does not accept text."""
     found = (m for m in members(kind) if isinstance(m, type) and issubclass(m, Enum))
@@ -110,8 +115,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
     try:
         return parser.parse_object({"value": value})["value"]
     except jsonargparse.ArgumentError as error:
-        if choices := [repr(choice) for m in members(kind) if get_origin(m) is Literal for choice in get_args(m)]:
-            message = f"invalid value {shortened(value)}; choose one of {', '.join(choices)}"
+        if (known := choices(kind)) and not object_kinds(item_type(kind, [])):
+            message = f"invalid value {shortened(value)}; choose one of {', '.join(map(repr, known))}"
             raise UsageError(f"{where}: {message}") from error
         classes = object_kinds(kind)
         names = [_type_name(m) for m in members(kind) if m is not NoneType and m not in classes]

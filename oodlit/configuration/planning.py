@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 from oodlit.base.errors import UnknownNameError, UsageError
 from oodlit.configuration.kinds import (
     accepts_text,
+    choices,
     convert,
     enum_member,
     enum_of,
@@ -82,6 +83,8 @@ def plan(value: Any, kind: Any, where: str, *, packages: tuple[str, ...] = PACKA
 def _named(text: str, kind: Any, where: str, packages: tuple[str, ...]) -> Any:
     """Interpret text as a function, as the description of an object, or as plain text."""
     kinds = object_kinds(kind)
+    if text in choices(kind):
+        return text
     if is_callable(kind) or (kinds and not accepts_text(kind)):
         found = find(text, kinds, where, packages)
         is_function = is_callable(kind) and not isinstance(found, type)

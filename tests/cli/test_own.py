@@ -14,6 +14,7 @@ from PIL import Image
 
 from oodlit.cli.main import main
 from oodlit.datamodules import ShardSource, Stream
+from oodlit.detectors.contract.every import every_detector
 from oodlit.results import Results
 from oodlit.results.files import storage
 from oodlit.roles import Role
@@ -267,6 +268,28 @@ def test_a_run_that_has_come_to_its_end_is_not_repeated(
     assert (tmp_path / "out" / "run.json").stat().st_mtime_ns > written
 
 
+def test_without_detectors_all_that_cost_no_extra_pass_are_used(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    passes = {name for name, one in every_detector()[0].items() if one.extra_passes}
+    assert run(lambda config: config.pop("detectors")) == 0
+    some = Results.load(tmp_path / "out")
+    said = " ".join(capsys.readouterr().out.split())
+    assert {"msp", "energy", "max_logit"} <= set(some.detectors)
+    assert not passes & set(some.detectors)
+    assert passes <= set(some.run.not_applicable)
+    assert some.run.not_applicable["odin"] == "costs 2 extra forward passes per image"
+    assert "using all that need no extra forward pass per image; --detectors all adds ada_scale, " in said
+    assert run(None, "--detectors", "all", "--again") == 0
+    every = Results.load(tmp_path / "out")
+    assert set(some.detectors) < set(every.detectors)
+    assert "odin" in every.detectors
+    assert not any("extra forward pass" in reason for reason in every.run.not_applicable.values())
+    assert "extra forward pass per image; --detectors all" not in " ".join(capsys.readouterr().out.split())
+    assert run(None, "--detectors", "al") == 2
+    assert "'al'" in capsys.readouterr().err
+
+
 def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def with_train(config: Any) -> None:
         streams = config["data"]["init_args"]["streams"]
@@ -277,8 +300,6 @@ def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytes
     first = Results.load(tmp_path / "out")
     fitted = tmp_path / "fitted"
     (tmp_path / "out" / "fitted").rename(fitted)
-    assert run(lambda config: config.pop("detectors")) == 2
-    assert "missing required option: --detectors or --fitted" in capsys.readouterr().err
     assert run(None, "--fitted", str(fitted)) == 2
     assert "not both" in capsys.readouterr().err
     capsys.readouterr()

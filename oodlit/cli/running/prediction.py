@@ -109,6 +109,7 @@ class EvaluationOptions:
         again: Start over, even if the same run was interrupted or is complete.
         seed: Seed of everything random.
         every_detector: Whether the detectors are all that exist, because none were named.
+        left_out: Detectors that need extra forward passes, with the number, if they are left out because of it.
         config: The resolved configuration, for the record of the run.
     """
 
@@ -128,6 +129,7 @@ class EvaluationOptions:
     again: bool = False
     seed: int = 0
     every_detector: bool = False
+    left_out: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
 
 
@@ -155,6 +157,10 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
     record: dict[str, Any] = {"config": asked.config} if asked.config else {}
     if asked.every_detector:
         record["every_detector"] = True
+    if asked.left_out:
+        record["not_applicable"] = dict(asked.left_out)
+        more = f"--detectors all adds {', '.join(asked.left_out)}"
+        _say(console, f"No --detectors: using all that need no extra forward pass per image; {more}")
     if asked.max_batches is not None:
         record["dry_run"] = f"--max_batches {asked.max_batches}"
     if asked.cache is not None:

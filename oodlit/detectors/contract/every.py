@@ -6,17 +6,19 @@ from typing import Any
 from oodlit.base.errors import UnknownNameError
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.registry import detectors
 
 
 def every_detector(
-    settings: Mapping[str, Mapping[str, Any]] | None = None, *, train_free: bool = False
+    settings: Mapping[str, Mapping[str, Any]] | None = None, *, train_free: bool = False, one_pass: bool = False
 ) -> tuple[dict[str, Detector], dict[str, str]]:
     """Build one instance of every exported detector.
 
     Args:
         settings: Constructor arguments by key, where the defaults do not suit a small data set.
         train_free: Whether to leave out detectors that require training images.
+        one_pass: Whether to leave out detectors that require extra forward passes, or parts of one.
 
     Returns:
         Detectors by key, and the reasons why others are left out.
@@ -40,6 +42,9 @@ def every_detector(
         detector = construct(kind, given, Detector)
         if train_free and detector.required_statistics:
             left_out[key] = "must be fitted on training images, but there are none"
+            continue
+        if one_pass and "pass" in (cost := overview(detector).cost):
+            left_out[key] = f"costs {cost} per image"
             continue
         chosen[key] = detector
     return chosen, left_out
