@@ -81,7 +81,7 @@ class Heads:
         return features.clone() if is_view else features
 
     def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
-        """Choose the first candidate that returns the model's logits; otherwise keep the likeliest and the reason.
+        """Choose the first candidate that returns the model's logits, otherwise the likeliest one with the reason.
 
         Args:
             logits: The model's own logits.

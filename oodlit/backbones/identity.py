@@ -232,7 +232,7 @@ def _outputs(transform: Any, inputs: list[Any], seed: int) -> list[Tensor]:
 
 
 def _inputs() -> Iterator[list[Any]]:
-    """Yield fixed pictures, then their other forms, of which a transform may accept only one."""
+    """Yield fixed pictures, then the same pictures in other forms: a transform may accept only one form."""
     pictures = [*(_picture(*size) for size in SIZES), _large_picture()]
     yield pictures
     yield [picture.convert("L") for picture in pictures]

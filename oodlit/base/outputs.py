@@ -245,7 +245,7 @@ class Outputs:
         return replace(self, **moved)
 
     def _mapped(self, change: Callable[[Tensor], Tensor]) -> dict[str, Any]:
-        """Return all tensors, changed."""
+        """Apply a function to all tensors, and return the results by field."""
         hidden = None if self.hidden is None else {n: change(v) for n, v in self.hidden.items()}
         return {"hidden": hidden} | {n: change(v) for n in _TENSORS if (v := getattr(self, n)) is not None}
 

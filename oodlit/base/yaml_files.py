@@ -49,7 +49,7 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
 
 
 def _count(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
-    """Number and depth of values in a node once aliases are replaced, after a check for keys that occur twice."""
+    """Return the number and depth of values in a node, counting aliases in full; refuse keys that occur twice."""
     if known.get(id(node)) == _UNDER_WAY:
         raise yaml.constructor.ConstructorError(None, None, "a value contains itself through an alias", node.start_mark)
     if id(node) not in known:

@@ -51,7 +51,7 @@ def spell_out(planned: Any) -> Any:
 
 
 def _each(value: Any, function: Callable[[Any], Any]) -> Any:
-    """Apply a function to the items of a list or dictionary; return other values as they are."""
+    """Apply a function to the items of a list or dictionary; return any other value unchanged."""
     if isinstance(value, dict):
         return {key: function(item) for key, item in value.items()}
     return [function(item) for item in value] if isinstance(value, list) else value

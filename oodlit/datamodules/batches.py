@@ -113,7 +113,7 @@ class StreamBatches(IterableDataset[Any]):
             yield self._batch(rows)
 
     def _add(self, rows: "_Rows", sample: Sample) -> None:
-        """Add a sample to its batch or to the skipped ones."""
+        """Add a sample to its batch, or to the skipped samples."""
         reason, image = self._image(sample)
         if image is None:
             rows.skipped.append(self.unusable(sample, reason))

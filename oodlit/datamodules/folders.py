@@ -54,7 +54,7 @@ def folder_stream(
 
 
 def file_source(folder: Path, listing: Listing, *, root: str | Path | None = None) -> FileSource:
-    """The files of a folder's listing; `root` as in `FileSource`, by default the folder."""
+    """Create a source of the files in a listing of `folder`; for `root` (default: `folder`) see `FileSource`."""
     found = listing.assignments.values()
     return FileSource(
         [folder / path for path in listing.assignments],

@@ -65,7 +65,7 @@ def other_fact(known: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
 
 
 class ChangedFilesWarning(UserWarning):
-    """Earlier work is reused although some files of its data were modified after it was written."""
+    """Warning that an earlier fit or run is reused, although some files of its data were modified later."""
 
 
 def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) -> None:

@@ -177,7 +177,7 @@ class Gate:
         return Verdict(score >= self.threshold.cut, score, self.threshold.value, index, name, probability)
 
     def monitor(self, *, confidence: float | None = None) -> Monitor:
-        """Return a `Monitor`, which counts refusals and warns when their rate differs from that of the ID set."""
+        """Return a `Monitor`, which counts refusals and warns when their rate differs from the rate of the ID set."""
         return Monitor(self, confidence=confidence)
 
     def save(self, directory: str | os.PathLike[str]) -> None:

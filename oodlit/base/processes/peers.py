@@ -48,7 +48,7 @@ class Peers:
     def __init__(self, rank: int, world_size: int, key: str) -> None:
         self.rank, self.world_size, self.key = rank, world_size, key
         self.cause = ""
-        """Why one of the processes failed, once one has."""
+        """The cause of the failure, once a process has failed."""
         self.sockets: dict[int, socket.socket] = {}
         """Connections by the process at their other end."""
         self._aware: set[int] = set()

@@ -54,7 +54,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def say_where(error: BaseException, where: str) -> None:
-    """Add to an error which results were kept; for an interruption, which shows no error, log it."""
+    """Add a note to an error: which results were kept. Log the note for an interruption, which shows no error."""
     add_note(error, where)
     if not isinstance(error, Exception):
         _log.warning("%s; %s", str(error) or type(error).__name__, where)

@@ -36,7 +36,7 @@ def unit_test_set(source: UnitTestSource) -> SmallSet:
 
 
 def root_or_temporary(root: str | Path | None, owner: object) -> Path:
-    """`root`, or if None, a temporary folder that is removed with `owner`."""
+    """Return `root` or, if it is None, a temporary folder that is removed together with `owner`."""
     if root is None:
         root = tempfile.mkdtemp(prefix="oodlit-")
         weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # unlike __del__, not run by pickled copies

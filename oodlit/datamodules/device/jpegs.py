@@ -89,7 +89,7 @@ def _has_end(data: bytes, place: int) -> bool:
 
 
 def worker_empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """An uninitialized tensor on the CPU; in a worker process, in shared memory."""
+    """Create an uninitialized CPU tensor, in shared memory if this is a worker process."""
     if get_worker_info() is None:
         return torch.empty(shape, dtype=dtype)
     size = math.prod(shape) * dtype.itemsize
@@ -113,7 +113,7 @@ class Jpegs:
 
     @classmethod
     def of(cls, files: Sequence[Jpeg]) -> "Jpegs":
-        """Join files; in a worker, in shared memory."""
+        """Join files in one tensor, in shared memory if this is a worker process."""
         ends = tuple(np.cumsum([len(file.data) for file in files], dtype=np.int64).tolist())
         data = worker_empty((ends[-1] if files else 0,), torch.uint8)
         joined = data.numpy()

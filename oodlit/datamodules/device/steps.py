@@ -100,7 +100,7 @@ def _kind(made: Any) -> str:
 
 
 def _steps(transforms: Iterable[Any]) -> list[Step]:
-    """The steps on tensors, without nesting."""
+    """Return the steps of a transform for tensors, without nesting."""
     steps: list[Step] = []
     for step in transforms:
         # package and name of the class, or of a step that is a function

@@ -47,7 +47,7 @@ class PipelineLoader(StreamLoader):
     batches_class = PipelineBatches
 
     def __len__(self) -> int:
-        """Unknown.
+        """Raise `TypeError`: the number of batches is unknown.
 
         Raises:
             TypeError: Always, as from an iterable without a length.

@@ -277,7 +277,7 @@ def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[
 
 
 class _Window(io.BufferedIOBase):
-    """A part of a file as a file."""
+    """A file object that reads a part of another file."""
 
     def __init__(self, file: io.BufferedReader, start: int, length: int) -> None:
         self._file, self._start, self._length = file, start, length

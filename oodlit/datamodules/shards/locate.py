@@ -61,7 +61,7 @@ def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardI
 
 
 def _from_folder(folder: str, split: str | None) -> ShardInfo:
-    """Records of a folder's shards: from its manifest, or without counts if there is none."""
+    """Records of a folder's shards: from its manifest, or without counts if there is no manifest."""
     infos = _local_info(folder)
     found = sorted(path.name for path in Path(folder).glob("*.tar") if not is_hidden(path.name))
     if infos:

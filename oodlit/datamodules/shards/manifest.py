@@ -96,7 +96,7 @@ class ShardInfo:
 
 
 class _SplitEntry(msgspec.Struct, kw_only=True):
-    """Entry of a split in `_info.json`: the first five fields are timm's, and None or nothing = unknown."""
+    """Entry of a split in `_info.json`. The first five fields are timm's; None or a missing field = unknown."""
 
     name: object = ""
     num_samples: int | None = None

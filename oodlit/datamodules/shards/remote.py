@@ -80,7 +80,7 @@ def _info(system: Any, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Cache:
-    """Local copies of remote files, and retries of reading, which also apply to local shards.
+    """Local copies of remote files, and retries of failed reads, also of local shards.
 
     Args:
         folder: Folder of the copies. None (default) = `$OODLIT_CACHE`, else `~/.cache/oodlit`. Files are never removed.

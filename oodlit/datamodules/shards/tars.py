@@ -1,4 +1,4 @@
-"""Read tars strictly: Python's own reader stops without an error where they are truncated or damaged."""
+"""Read tars strictly: Python's own reader stops without an error if a tar is truncated or damaged."""
 
 import tarfile
 from collections.abc import Callable, Iterator

@@ -5,7 +5,8 @@ from typing import NamedTuple
 from oodlit.detectors.contract.detector import Detector
 
 READS = ("logits", "features", "features and head", "hidden activations", "images")
-"""Inputs of detectors, each listed with those before it, in the order of `oodlit list detectors`."""
+"""Inputs of detectors, in the order of `oodlit list detectors`: a detector is listed under the last one that it
+requires."""
 
 
 class Overview(NamedTuple):

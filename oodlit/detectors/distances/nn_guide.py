@@ -13,7 +13,7 @@ from oodlit.detectors.formulas.neighbors import check_neighbors, largest_product
 from oodlit.detectors.statistics import Statistics, TrainSample
 
 MOST_NEGATIVE = 0.25
-"""Largest fraction of training images with an energy of zero or less, which depends on a constant in the bias."""
+"""Largest fraction of training images with an energy of zero or less for which energies are used unchanged."""
 
 
 @final

@@ -44,7 +44,8 @@ class SmallestHashes(Statistic):
             )
         if rows is not None and not ordered:
             raise InvalidArgumentError(
-                f"{type(self).__name__}: rows={rows} requires ordered=True, since rows are chosen by order"
+                f"{type(self).__name__}: rows={rows} requires ordered=True, because the order decides which"
+                " rows are kept"
             )
         self.rows = rows
         self.ordered = ordered

@@ -6,7 +6,7 @@ from torch import Tensor
 from oodlit.detectors.statistics.row_store import Columns
 
 LEAST_ROOM = 1024
-"""Minimum room for new rows before the largest are dropped, if as many rows are kept."""
+"""Minimum number of spare rows before the largest rows are dropped; fewer if `limit` is smaller."""
 STRIP_BYTES = 2**23
 """Part of a column to copy at a time during sorting."""
 

@@ -148,7 +148,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         self.shapes: dict[str, int] = {}
         """Numbers of logits and features of the batches so far, if a statistic reads them."""
         self.sizes: dict[str, int] = {}
-        """The same for all fields: a detector may score fields that no statistic reads."""
+        """Numbers of logits and features of the batches so far, also of fields that only detectors read."""
 
     def __getitem__(self, kind: type[S]) -> S:
         """Return the statistic of type `kind`."""

@@ -147,7 +147,7 @@ def _wilson(share: float, total: float | int, confidence: float) -> tuple[float,
 
 
 def wilson_with(z: float, share: float, total: float | int) -> tuple[float, float]:
-    """Compute Wilson's interval with another quantile than that of the normal distribution."""
+    """Compute Wilson's interval with a given quantile instead of the normal one."""
     total = max(total, 1)
     center = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))

@@ -119,7 +119,7 @@ def is_wnid(name: str) -> bool:
 
 
 def in_part_and_class(path: PurePosixPath) -> Membership | None:
-    """Membership by folder, if that is a wnid.
+    """Membership by folder, if the folder is named by a wnid.
 
     Example:
         >>> in_part_and_class(PurePosixPath("n02512053/n02512053_1.JPEG")).group

@@ -36,9 +36,7 @@ def ancestors(wnid: str) -> frozenset[str]:
         True
     """
     if wnid not in hypernyms():
-        raise UnknownNameError(
-            f"wnid {wnid!r} is neither a class of ImageNet-21k nor above one; expected an id of WordNet 3.0"
-        )
+        raise UnknownNameError(f"expected the WordNet 3.0 id of an ImageNet-21k class or of its hypernym, got {wnid!r}")
     above = hypernyms()[wnid]
     return frozenset(above).union(*(ancestors(one) for one in above))
 
