@@ -43,5 +43,5 @@ def check_hub(repository: str, files: Sequence[str], *, what: str, way_out: str)
     except Exception as error:  # error types depend on the hub's HTTP client, which changes
         raise InvalidArgumentError(
             f"{what}: the weights {name!r} are not on this machine, and {mask_address(url)} cannot be reached"
-            f" ({type(error).__name__}: {mask_text(str(error))}); connect to the network, or {way_out}"
+            f" ({type(error).__name__}: {mask_text(str(error))}); connect to the internet, or {way_out}"
         ) from error

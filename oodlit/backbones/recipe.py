@@ -14,7 +14,8 @@ from oodlit.base.lazy import import_object
 from oodlit.base.value_description import describe
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
-"""Modules with classes that can be rebuilt from a record. Functions of any module can, since they are not called."""
+"""Modules with classes that can be rebuilt from a record. Functions may come from any module, since they are not
+called."""
 _LARGEST_TENSOR = 64
 
 

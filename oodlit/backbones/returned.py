@@ -133,8 +133,8 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
         likeness = "log-probabilities: all rows of the first outputs have the same log-sum-exp after scaling"
     if likeness:
         warnings.warn(
-            f"{name}: its outputs look like {likeness}; detectors require logits. Pass the network without its last"
-            " step, or ignore this warning if they are logits",
+            f"{name}: its outputs look like {likeness}; detectors require logits. Pass the network without its"
+            " last step, or ignore this warning if the outputs are logits",
             stacklevel=3,
         )
 

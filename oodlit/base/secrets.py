@@ -12,7 +12,7 @@ MASK = "***"
 """Replaces a secret."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*(?:::[A-Za-z][A-Za-z0-9+.\-]*)*(?:://|(?<=[a-z]{3}):/(?!/))")
-"""The start of an address; `pathlib` turns two slashes into one."""
+"""The start of an address, with one or two slashes: `pathlib` turns two slashes into one."""
 _ADDRESS = re.compile(rf"""(?<![A-Za-z0-9+.\-]){_SCHEME.pattern}[^\s"'<>]+""")
 _NAMED = re.compile(
     r"""(?<![\w./\-])(?P<name>(?P<option>--?)?[A-Za-z_][\w.\-]*)"""

@@ -152,14 +152,15 @@ def _check(given: dict[str, Any]) -> None:
         extra = [f"--{name}" for name in ("backbone", "data", "benchmark", "cache") if given[name] is not None]
         extra += [f"--{name}" for name in _faster(given)]
         if extra:
-            raise UsageError(f"--features replaces network and images; leave out {', '.join(extra)}")
+            raise UsageError(f"--features replaces network and images; omit {', '.join(extra)}")
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["data"] is not None and given["benchmark"] is not None:
-        raise UsageError("give either --data or --benchmark, not both; if the file has data, add --data null")
+        raise UsageError("pass either --data or --benchmark, not both; if the configuration file has data, add --data null")
     if given["detectors"] is not None and given["fitted"] is not None:
         raise UsageError(
-            "give either --detectors or --fitted, not both; if the file lists detectors, add --detectors null"
+            "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"
+            " --detectors null"
         )
 
 

@@ -86,7 +86,7 @@ def build(
     if labels is not None and name != "imagenet_val":
         raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
     if name == "imagenet21k" and file_list is not None:
-        raise UsageError("--file_list is not for imagenet21k; --split accepts a list of files")
+        raise UsageError("--file_list is not supported for imagenet21k; use --split for a list of files")
     how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
     how |= {} if max_pixels is None else {"max_pixels": max_pixels}
     description = descriptions().get(name)
@@ -133,7 +133,7 @@ def _build_own(
         hint = str(UnknownNameError.of("data set", name, descriptions()))
         raise UsageError(f"{hint}. For your own data set, add --role train, id, ood, shift or unit_test")
     if incomplete:
-        raise UsageError("--incomplete is for known data sets; your own may have any number of images")
+        raise UsageError("--incomplete is only for known data sets; your own data set may have any number of images")
     with status(f"listing {source}"), _warnings_at_end():
         listing = _listing(source, Role(role), **reading)
     with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:

@@ -220,7 +220,7 @@ class Gate:
             InvalidArgumentError: Always.
         """
         raise InvalidArgumentError(
-            "Gate: cannot be pickled or copied, because gates on one network take turns; write it with"
+            "Gate: cannot be pickled or copied, because all gates on a network share one lock; write it with"
             " gate.save(folder) and call Gate.load(folder) in each process"
         )
 

@@ -90,7 +90,10 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
             " detector that reads logits and features, or use gate.save"
         )
     if record.precision != "32-true":
-        raise RequirementError(f"Gate.export: expected a run in precision '32-true', got {record.precision!r}")
+        raise RequirementError(
+            f"Gate.export: expected a run in precision '32-true', got {record.precision!r}; evaluate again in this"
+            " precision"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)  # fails before the trace, which takes time
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))
     example = example.expand(3, *record.backbone.input_shape).clone().to(module.device)

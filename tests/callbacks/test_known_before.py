@@ -13,8 +13,12 @@ from tests.callbacks.support import CountingNet, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
 IMPOSSIBLE = [
-    (ViM(dim=1000), {}, "needs more than the 1000 features of its principal space"),
-    (Residual(dim=16), {}, "needs more than the 16 features of its principal space, .* has 16; use dim <= 15"),
+    (ViM(dim=1000), {}, "needs more features than the 1000 dimensions of its principal space"),
+    (
+        Residual(dim=16),
+        {},
+        "needs more features than the 16 dimensions of its principal space, .* has 16; use dim <= 15",
+    ),
     (LaRD(), {}, "needs the layer 'feature_map'"),
     (LaRD("no.such.layer"), {}, "needs the layer 'no.such.layer'; .*layer"),
     (LaRD("conv", dim=17), {}, "has dim=17, but layer 'conv' has 16 channels"),

@@ -76,7 +76,7 @@ HELP = " (see 'oodlit evaluate --help')"
         (STREAM % "cache: {attempts: 0}", "Cache: expected attempts >= 1 and backoff_s >= 0, got 0 and 0.5"),
         (
             STREAMS % "[]",
-            "streams: expected exactly one with role ID, the positive class of every metric; got 0 (none)",
+            "streams: expected exactly one stream with role ID (the positive class of every metric), got 0 (none)",
         ),
         # constructors of others: class, kind of error, message
         (NET % "{depth: 0}", "own_of_errors.Net: ValueError: depth must be positive"),

@@ -365,7 +365,7 @@ def test_verification_knows_the_number_of_images_of_every_label(tmp_path):
     (report,) = verify_set(tmp_path / "shards")
     assert [str(problem) for problem in report.problems] == [
         "29 images, expected 10000",
-        "1 labels do not have the expected 10 images (label 0: 9)",
+        "1 labels do not have 10 images each as expected (label 0: 9)",
     ]
 
 

@@ -82,7 +82,7 @@ class TestListings:
 
     def test_numbers_with_gaps_need_names(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "3/x.jpeg", "20/x.jpeg")
-        with pytest.raises(DataError, match=r"numbers, but not 0, \.\.\., 1 .* pass class_names"):
+        with pytest.raises(DataError, match=r"numbers other than 0, \.\.\., 1 .* pass class_names"):
             class_listing(source, Role.ID)
         listing = class_listing(source, Role.ID, class_names=[str(i) for i in range(30)])
         assert sorted(entry.label for entry in listing) == [3, 20]

@@ -48,8 +48,11 @@ def test_temperature_without_an_optimum_is_noted() -> None:
     z = torch.eye(3)
     detector = TemperatureScaledMSP()
     fit([detector], [Outputs(z, labels=torch.arange(3))])
-    assert "no optimum within (0.01, 100.0): temperature 0.01 is a limit" in detector.notes[0]
-    assert "since all images are classified correctly; fit on outputs of held-out images" in detector.notes[0]
+    assert "no temperature within (0.01, 100.0) is optimal" in detector.notes[0]
+    assert (
+        "since all images are classified correctly; using the limit 0.01. Fit on outputs of held-out images"
+        in detector.notes[0]
+    )
     fit([detector], [Outputs(z, labels=torch.tensor([1, 2, 0]))])
     assert float(detector.temperature) == 100.0
     assert "since all images are misclassified; " in detector.notes[0]

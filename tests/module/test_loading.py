@@ -103,7 +103,7 @@ def test_prefixes_of_lightning_checkpoints_are_removed(tmp_path, caplog, prefix)
     assert len(said) == bool(prefix)
     if prefix:
         assert repr(prefix.removeprefix("module.")) in said[0]
-        assert "1 entries without it" in said[0]
+        assert "1 entries without this prefix" in said[0]
 
 
 def test_duplicate_weights_are_refused(tmp_path):

@@ -385,7 +385,7 @@ def test_an_invalid_description_is_an_error(module, sets, tmp_path, capsys, more
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--features", "run.yaml", "--backbone", "resnet18"], "leave out --backbone"),
+        (["--features", "run.yaml", "--backbone", "resnet18"], "omit --backbone"),
         (["--backbone", "resnet18"], "missing required option: --data"),
         ([], "missing required options: --backbone, --data"),
     ],

@@ -110,5 +110,5 @@ def info_lines(name: str) -> list[str]:
     """
     spec = find_spec("timm")  # importing timm would import torch
     if spec is None or spec.origin is None:
-        raise DataError("timm is not installed; it contains the list of ImageNet classes")
+        raise DataError("the list of ImageNet classes requires timm, which is not installed: pip install timm")
     return (Path(spec.origin).parent / "data" / "_info" / name).read_text(encoding="utf-8").splitlines()

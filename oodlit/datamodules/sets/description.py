@@ -198,8 +198,8 @@ def _places(
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
-            f"{description.name}: {other[0]!r} ({len(other)} in total) has a class that this set does not cover; is"
-            f" this another set?"
+            f"{description.name}: {other[0]!r} ({len(other)} in total) has a class that this set does not"
+            " cover; check that the source is the right data set"
         )
     return places
 
@@ -217,7 +217,9 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
 def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:
     found = Counter(PurePosixPath(path).name for path in places)
     if twice := sorted(file for file, count in found.items() if count > 1):
-        raise DataError(f"{name}: {found[twice[0]]} files are called {twice[0]!r}, so the list is ambiguous")
+        raise DataError(
+            f"{name}: {found[twice[0]]} files are called {twice[0]!r}, so the list is ambiguous; rename one of them"
+        )
     if missing := sorted({PurePosixPath(file).name for file in only} - found.keys()):
         raise DataError(f"{name}: {len(missing)} of {len(only)} listed files not found, first {missing[0]!r}")
 

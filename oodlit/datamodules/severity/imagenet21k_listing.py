@@ -89,7 +89,7 @@ def list_imagenet21k(
         raise InvalidArgumentError("split and exclude cannot be combined; remove classes from the split instead")
     if split is not None and (estimation, test) != (ESTIMATION, TEST):
         raise InvalidArgumentError(
-            f"split cannot be combined with estimation={estimation} and test={test}; pass either of them"
+            f"split cannot be combined with estimation={estimation} and test={test}; pass either split or these numbers"
         )
     available = class_files(source, is_wnid)
     known = {*fall11_wnids(), *available}  # one ID class is missing from fall11

@@ -116,7 +116,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
 
 
 _FREE_FILES, _BYTES_PER_FILE = 100_000, 16
-"""Number of files that any compressed tar may have, and its smallest size in bytes per additional file."""
+"""Number of files that any compressed tar may contain, and bytes of the tar that allow one additional file."""
 _UNREADABLE = (
     *(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
     *(zipfile.BadZipFile, NotImplementedError, RuntimeError),  # the last two: another compression, or encrypted

@@ -152,7 +152,10 @@ def class_listing(
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
-        raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
+        raise DataError(
+            f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}; rename or"
+            " remove these folders"
+        )
     # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
     listing = map_files(files, {path: index[classes[folder]] for path, folder in folders.items()}.get)

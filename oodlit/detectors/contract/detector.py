@@ -32,7 +32,7 @@ from oodlit.detectors.statistics import Statistic, Statistics
 _log = logging.getLogger("oodlit.detectors")
 
 Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
-"""A function of a detector and the facts that returns why the detector is not applicable; empty if it is."""
+"""Function of a detector and the facts. It returns why the detector is not applicable, or an empty text if it is."""
 
 
 class Detector(Configured, ABC):
@@ -55,11 +55,11 @@ class Detector(Configured, ABC):
     """
 
     needs: frozenset[str]
-    """Exactly the names in `NEEDS` that the detector reads. Set in the constructor if settings decide."""
+    """Exactly the names in `NEEDS` that the detector reads. Set in the constructor if they depend on settings."""
     statistics: tuple[type[Statistic], ...] = ()
     """Statistics of the training set that the fit requires; empty for a train-free detector."""
     sample_fields: ClassVar[frozenset[str] | None] = None
-    """Fields of `TrainSample` that the fit reads, names from its `FIELDS`; None = those in `needs`."""
+    """Fields of `TrainSample` that the fit reads, by their names in `FIELDS`; None = the fields in `needs`."""
     reference: ClassVar[Reference]
     """The paper."""
     display_name: ClassVar[str] = ""

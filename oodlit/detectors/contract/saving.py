@@ -161,7 +161,9 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         with safe_open(tensor_file, framework="pt") as opened:
             written = (opened.metadata() or {}).get("description")
         if written != text:
-            raise InvalidArgumentError(f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits")
+            raise InvalidArgumentError(
+                f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits; fit again"
+            )
         description = loads(text)
         if description["format"] != FORMAT:
             raise InvalidArgumentError(

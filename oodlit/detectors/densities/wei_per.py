@@ -78,8 +78,8 @@ class WeiPer(Detector):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2405.17164",
-        "mean histograms of 1000 training images, whereas the authors use 300,000; one draw of the perturbations,"
-        " whereas they average several",
+        "uses mean histograms of 1000 training images, whereas the authors use 300,000; draws the"
+        " perturbations once, whereas the authors average several draws",
     )
 
     def __init__(

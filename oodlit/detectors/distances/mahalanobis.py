@@ -33,7 +33,7 @@ class Mahalanobis(GaussianDetector):
         "NeurIPS",
         2018,
         "https://arxiv.org/abs/1807.03888",
-        "penultimate features only, no input perturbation, as in the NINCO evaluation",
+        "uses penultimate features only, without input perturbation, as in the NINCO evaluation",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

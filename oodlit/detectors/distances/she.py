@@ -33,7 +33,7 @@ class SHE(Detector):
         "ICLR",
         2023,
         "https://openreview.net/forum?id=KkazG4lgKL",
-        "the simplified inner product, as in the authors' code",
+        "uses the simplified inner product, as in the authors' code",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -25,7 +25,7 @@ ATTEMPTS = 3
 NO_SCATTER = 1e-24
 """Largest within-class variance that may be squared rounding error, relative to the variance of all images."""
 BOUNDED = 1e-3
-"""Relative difference from which a variance is below its bound: more than rounding of an eigenvalue at the bound."""
+"""Relative difference at which a variance counts as below its bound; smaller differences may be rounding."""
 SAFE = 1e-8
 """Smallest relative eigenvalue at which a Cholesky factor is as exact as eigenvectors."""
 
@@ -215,7 +215,7 @@ class GaussianDetector(Detector):
         if self.is_relative:
             state, unused = _relative_gaussians(state, statistics[self.moments])
             if unused:
-                self.note(f"{unused} directions of the features are constant in training; they do not affect the score")
+                self.note(f"feature directions without variation in training: {unused}; they do not affect the score")
         self.keep(**state)
 
     @final

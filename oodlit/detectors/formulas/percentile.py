@@ -10,7 +10,7 @@ from oodlit.base.fractions import exact_number
 from oodlit.detectors.statistics import Statistics, TrainSample
 
 SAMPLE = 2**16
-"""For many values: number of values to sort first, and number to process at a time."""
+"""For many values: size of the sample that is sorted first, and number of values processed at a time."""
 
 
 def percentile(values: Tensor, percent: float) -> float:

@@ -12,7 +12,7 @@ from oodlit.base.errors import RequirementError
 AT_A_TIME = 2**24
 """Weights and logits computed at a time (128 MiB in float64)."""
 IN_CACHE = 2**18
-"""The same on a CPU: 2 MiB fit in its cache, which halves the time."""
+"""Weights and logits computed at a time on a CPU: 2 MiB fit in its cache, which halves the time."""
 TRACED_IMAGES = 64
 """Number of images that an exported program is optimized for; more images take more memory."""
 

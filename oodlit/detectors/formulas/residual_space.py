@@ -56,7 +56,8 @@ def below_width(detector: Any, facts: BackboneFacts) -> str:
         return ""
     way_out = f"dim <= {facts.width - 1}" if facts.width > 1 else "a wider layer"
     return (
-        f"needs more than the {size} features of its principal space, but {facts.name} has {facts.width}; use {way_out}"
+        f"needs more features than the {size} dimensions of its principal space, but {facts.name} has"
+        f" {facts.width}; use {way_out}"
     )
 
 

@@ -34,7 +34,7 @@ class KLMatching(Detector):
     invariances = frozenset({"logit_shift", "class_permutation"})
     display_name = "KL matching"
     reference = replace(
-        MaxLogit.reference, deviations="class posteriors from the training images, as in the NINCO evaluation"
+        MaxLogit.reference, deviations="computes class posteriors from the training images, as in the NINCO evaluation"
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

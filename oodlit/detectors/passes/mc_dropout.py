@@ -96,7 +96,10 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         (x,) = inputs
         p = float(layer.p)  # type: ignore[arg-type]  # of a dropout layer
         if len(x) % len(seeds):
-            raise RequirementError(f"MCDropout: a dropout layer has {len(x)} rows of inputs for {len(seeds)} images")
+            raise RequirementError(
+                f"MCDropout: expected one row of inputs per image in every dropout layer, got {len(x)} rows for"
+                f" {len(seeds)} images"
+            )
         # Networks that cut images into windows keep the rows of an image together.
         rows = x.reshape(len(seeds), len(x) // len(seeds), *x.shape[1:])
         whole = not isinstance(layer, nn.Dropout)  # Dropout1d, 2d and 3d drop whole channels

@@ -41,7 +41,7 @@ class BATS(Shaping):
         "https://arxiv.org/abs/2210.04200",
         "clips the input of the head by the mean and deviation of the training images, as in the authors'"
         " code; the paper uses the values stored in batch normalization; it is unknown how the authors chose"
-        " l, so their values count as tuned on OOD data",
+        " l, so their values of l count as tuned on OOD data",
     )
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:

@@ -14,7 +14,7 @@ ROWS = 2048
 PROBE = 32
 """Images of a batch used to estimate how far from zero the features are."""
 NEAR = 8.0
-"""Largest mean of a feature, relative to the spread, for which features are added as is."""
+"""Largest mean of a feature, relative to the spread, for which features are added unchanged."""
 
 
 class FeatureMean(Sums):

@@ -68,7 +68,8 @@ class ViM(ResidualDetector):
     sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
     reference = replace(
-        Residual.reference, deviations="the logarithm of the authors' softmax form, which has the same order"
+        Residual.reference,
+        deviations=("the score is the logarithm of the authors' softmax form, which ranks images in the same order"),
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
