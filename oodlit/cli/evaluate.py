@@ -156,7 +156,9 @@ def _check(given: dict[str, Any]) -> None:
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["data"] is not None and given["benchmark"] is not None:
-        raise UsageError("pass either --data or --benchmark, not both; if the configuration file has data, add --data null")
+        raise UsageError(
+            "pass either --data or --benchmark, not both; if the configuration file has data, add --data null"
+        )
     if given["detectors"] is not None and given["fitted"] is not None:
         raise UsageError(
             "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"

@@ -95,7 +95,7 @@ class TestByName:
         else:
             streams = [train, val, Stream("other", role, other.source, label_names=other.class_names)]
         with pytest.raises(
-            DataError, match=r"stream 'other': 2 of its 3 classes are not among those of stream 'train': 'yak'"
+            DataError, match=r"stream 'other': 2 of its 3 classes are not among the classes of stream 'train': 'yak'"
         ):
             OODDataModule(streams)
 

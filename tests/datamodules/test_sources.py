@@ -48,7 +48,7 @@ class TestFileSource:
 
     def test_refusals(self, tmp_path: Path) -> None:
         paths = write(tmp_path, "a/1.png", "b/2.png")
-        with pytest.raises(InvalidArgumentError, match="labels per file, got 1 for 2 files"):
+        with pytest.raises(InvalidArgumentError, match="expected labels to have one entry per file, got 1 for 2 files"):
             FileSource(paths, labels=[1])
         with pytest.raises(InvalidArgumentError, match=r"2\.png' is outside root"):
             FileSource(paths, root=tmp_path / "a")
