@@ -49,8 +49,10 @@ def check(results: "Results", limits: "Sequence[Limit]") -> int:
     """
     from oodlit.cli.console import say
     from oodlit.results.files.unfinished import interruption
-    from oodlit.results.limits import crossings, describe_check
+    from oodlit.results.limits import crossings, describe_check, priors_of
 
+    if priors := set(priors_of(limits)) - set(results.settings.priors):  # risks at fractions that the run did not use
+        results = results.recompute(prior=[*results.settings.priors, *sorted(priors)])
     found = crossings(results, limits)
     for limit in limits:
         say(describe_check(results, limit))

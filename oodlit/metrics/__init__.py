@@ -28,6 +28,16 @@ from oodlit.metrics.fpr import fpr_at_tpr as fpr_at_tpr
 from oodlit.metrics.fpr import fpr_at_tprs as fpr_at_tprs
 from oodlit.metrics.id_auroc import IDAUROC as IDAUROC
 from oodlit.metrics.id_auroc import id_auroc as id_auroc
+from oodlit.metrics.joint import JointAUGRC as JointAUGRC
+from oodlit.metrics.joint import JointCoverage as JointCoverage
+from oodlit.metrics.joint import JointRisk as JointRisk
+from oodlit.metrics.joint import OperatingPoint as OperatingPoint
+from oodlit.metrics.joint import joint_augrc as joint_augrc
+from oodlit.metrics.joint import joint_coverage as joint_coverage
+from oodlit.metrics.joint import joint_risk as joint_risk
+from oodlit.metrics.joint import operating_point as operating_point
+from oodlit.metrics.joint import risk_curve as risk_curve
+from oodlit.metrics.joint_ranking import RiskCurve as RiskCurve
 from oodlit.metrics.mean_corruption_error import mean_corruption_error as mean_corruption_error
 from oodlit.metrics.numerics.acceptance import acceptance_threshold as acceptance_threshold
 from oodlit.metrics.numerics.undefined import UndefinedMetricWarning as UndefinedMetricWarning

@@ -54,6 +54,7 @@ class Images:
             "training"; NaN if there is none.
         pooled: Whether they belong to several OOD classes, which the bootstrap draws from separately.
         groups: The images of each group by name; empty for a row of a group.
+        prior: Assumed fraction of OOD images in the traffic, for an entry that is numbered by it.
     """
 
     scores: Tensor
@@ -64,6 +65,7 @@ class Images:
     threshold: float = math.nan
     pooled: bool = False
     groups: "Mapping[str, Images]" = field(default_factory=dict)
+    prior: float = math.nan
 
     def __len__(self) -> int:
         """Number of images."""
@@ -98,7 +100,7 @@ class MetricEntry:
         function: The function of `oodlit.metrics` that defines it.
         compute: Computes the value from the `Images` of a row, or its `oodlit.objects.metrics.Boxes`.
         order: Position among the metrics of a set; by default the last.
-        numbered_by: Setting with the fractions in its name: "tpr", as in fpr95, or "der"; "" = none.
+        numbered_by: Setting with the fractions in its name: "tpr", as in fpr95, "der", or "prior"; "" = none.
         needs: Conditions for the row: "labels" of all images with known classes, "id_labels" of all ID images,
             "shifted" images, scored "training" images.
         by_threshold: Whether it depends on the threshold rule, which is then shown beside the value.
@@ -116,7 +118,7 @@ class MetricEntry:
     function: Callable[..., Any]
     compute: Callable[[Any], Value]
     order: int = 1000
-    numbered_by: Literal["", "tpr", "der"] = ""
+    numbered_by: Literal["", "tpr", "der", "prior"] = ""
     needs: frozenset[str] = frozenset()
     by_threshold: bool = False
     is_count: bool = False

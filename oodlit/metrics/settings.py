@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.fractions import exact_number
 from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import as_count, exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence
@@ -24,6 +26,7 @@ class Settings:
         seed: Seed of the bootstrap.
         confidence: Nominal coverage of all intervals.
         der: Fractions of correctly classified training images to keep, for the detection error rates.
+        prior: Assumed fractions of OOD images in the traffic, in [0, 1], for risk and coverage; a number or a list.
         classes: Data sets restricted to some of their OOD classes; others are complete.
 
     Raises:
@@ -38,6 +41,7 @@ class Settings:
     confidence: float = 0.95
     der: Sequence[float] = (0.95, 0.99)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    prior: float | Sequence[float] = ()
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -54,6 +58,7 @@ class Settings:
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"der={self.der!r} contains a fraction twice")
+        plain["prior"] = check_priors(self.prior)
         plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
         chosen: object = self.classes
         if not isinstance(chosen, Mapping):
@@ -80,9 +85,25 @@ class Settings:
         """Names of the detection error rates."""
         return [f"der{percent(share)}" for share in self.der]
 
+    @property
+    def priors(self) -> tuple[float, ...]:
+        """The assumed fractions of OOD images."""
+        return check_priors(self.prior)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for run.json."""
-        return asdict(self) | {"der": list(self.der)}
+        return asdict(self) | {"der": list(self.der), "prior": list(self.priors)}
+
+
+def check_priors(prior: object) -> tuple[float, ...]:
+    """Return one prior or several as different floats in [0, 1]."""
+    given = list(prior) if isinstance(prior, Sequence) and not isinstance(prior, str) else [prior]
+    exact = [None if isinstance(share, bool) else exact_number(share) for share in given]
+    if bad := [share for share, number in zip(given, exact, strict=True) if number is None or not 0 <= number <= 1]:
+        raise InvalidArgumentError(f"expected prior to be in [0, 1], such as 0.01 for 1 % OOD images, got {bad[0]!r}")
+    if len(set(exact)) < len(exact):
+        raise InvalidArgumentError(f"prior={prior!r} contains a fraction twice")
+    return tuple(float(number) for number in exact if number is not None)
 
 
 def percent(share: float) -> str:
@@ -92,6 +113,6 @@ def percent(share: float) -> str:
         >>> percent(0.95), percent(0.995)
         ('95', '99.5')
     """
-    value = exact_share(share) * 100
+    value = (exact_share(share) if share else Fraction(0)) * 100
     # All digits: with fewer, 0.9500001 would share the name of 0.95.
     return str(value.numerator) if value.denominator == 1 else str(float(value))

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
+    from oodlit.results.views.operating import operating_points as operating_points
+    from oodlit.results.views.operating import operating_sentence as operating_sentence
     from oodlit.results.views.pools import check_same_pool as check_same_pool
     from oodlit.results.views.pools import levels_of_runs as levels_of_runs
 

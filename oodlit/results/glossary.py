@@ -66,6 +66,7 @@ def table_metrics(settings: Settings) -> list[TableMetric]:
         ['fpr90', 'auroc']
     """
     numbers = {"": [""], "tpr": [percent(settings.tpr)], "der": [percent(share) for share in settings.der]}
+    numbers["prior"] = [percent(share) for share in settings.priors]
     return [TableMetric(entry, number) for entry in entries() for number in numbers[entry.numbered_by]]
 
 

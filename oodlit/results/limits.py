@@ -154,6 +154,22 @@ class Crossing:
         return text
 
 
+def priors_of(limits: Iterable[Limit]) -> tuple[float, ...]:
+    """The assumed fractions of OOD images in the names of metrics, such as 0.01 for risk1.
+
+    Example:
+        >>> priors_of(map(Limit.of, ["msp: joint_risk1 > 5%", "msp: mean_joint_augrc0.5 > 0.1", "msp: auroc < 1"]))
+        (0.01, 0.005)
+    """
+    found = (limit.metric for limit in limits)
+    numbered = {
+        re.findall(r"[\d.]+$", name)[0]: None
+        for name in found
+        if (entry := entry_of(name)) is not None and entry.numbered_by == "prior"
+    }
+    return tuple(float(number) / 100 for number in numbered)
+
+
 def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossing]:
     """Find the values of a run that cross limits.
 

@@ -30,6 +30,7 @@ from oodlit.results.record_parts import Unfinished
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.run_results import RunResults
 from oodlit.results.views import export, pools, tables
+from oodlit.results.views.operating import operating_points
 from oodlit.results.views.paper import paper_table
 from oodlit.results.views.pooling import pool
 
@@ -72,6 +73,7 @@ class Results(RunResults):
         confidence: float = 0.95,
         der: Sequence[float] = (0.95, 0.99),
         classes: Mapping[str, Sequence[str]] | None = None,
+        prior: float | Sequence[float] = (),
         estimates: pd.DataFrame | None = None,
     ) -> "Results":
         """Compute every metric from per-image scores.
@@ -89,6 +91,7 @@ class Results(RunResults):
             confidence: Nominal coverage of intervals.
             der: Shares of correctly classified training images that the thresholds of DER accept.
             classes: By data set, the OOD classes to use; other data sets are complete.
+            prior: Assumed fractions of OOD images in the traffic, in [0, 1]; adds risk and coverage at each.
             estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
 
         Returns:
@@ -101,7 +104,7 @@ class Results(RunResults):
             UnknownNameError: A data set or class is unknown.
         """
         check_names("Results", "detectors", detectors)
-        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {})
+        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {}, prior)
         id_dataset(datasets)
         check_classes(settings, datasets)
         frame = checked(scores, datasets, detectors)
@@ -197,7 +200,7 @@ class Results(RunResults):
 
         Args:
             changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,
-                `confidence`, `der`, `classes`.
+                `confidence`, `der`, `classes`, `prior`.
 
         Returns:
             New results; `run` keeps what is known about this run.
@@ -342,6 +345,10 @@ class Results(RunResults):
         scores, infos, settings = pool(self, datasets, name)
         run = {"pooled": list(datasets)}
         return Results.from_scores(scores, infos, self.detectors, run=run, **settings.to_json())
+
+    def operating_points(self, dataset: str | None = None, **options: Any) -> pd.DataFrame:
+        """Compare the detectors for an assumed fraction of OOD images; see `oodlit.results.operating_points`."""
+        return operating_points(self, dataset, **options)
 
     # --- exports --------------------------------------------------------------------------------------------------
 

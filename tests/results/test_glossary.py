@@ -34,14 +34,14 @@ def test_everything_explained_can_occur() -> None:
 
 def test_entries_are_complete() -> None:
     found = entries()
-    assert len(found) == 16
-    assert len({entry.name for entry in found}) == len({entry.order for entry in found}) == 16
+    assert len(found) == 19
+    assert len({entry.name for entry in found}) == len({entry.order for entry in found}) == 19
     for entry in found:
         assert getattr(metrics, entry.function.__name__) is entry.function
         assert not entry.name[-1].isdigit()
         assert entry.text[0].islower()
         assert "{share}" in entry.text or entry.numbered_by == ""
-        assert entry.by_threshold or not entry.numbered_by
+        assert entry.by_threshold or entry.numbered_by in ("", "prior")
         assert not entry.needs - {"labels", "id_labels", "shifted", "training"}
         assert ("training" in entry.needs) == (entry.numbered_by == "der")
         assert Role.TRAIN not in entry.of

@@ -11,7 +11,7 @@ from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.report import partial_text, summary_table
-from oodlit.results import Results
+from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
 
 
@@ -64,6 +64,8 @@ def print_outcome(results: Results, console: Console) -> None:
     console.print(summary_table(results))
     colours = console.color_system is not None and not console.no_color
     console.print(Text(_counts(results) + ("; best values in green." if colours else "."), style="dim"))
+    if sentence := _at_one_percent(results):
+        console.print(Text(f"{sentence}.", style="dim"))
     reasons = results.run.not_applicable
     failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
     for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
@@ -81,6 +83,16 @@ def _counts(results: Results) -> str:
         f"Thresholds accept {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
         f" {inside.name}{accuracy}. Brackets: {100 * results.settings.confidence:g} % intervals"
     )
+
+
+def _at_one_percent(results: Results) -> str:
+    """What the best detector does if 1 % of the images are unknown; empty without labels or a single OOD set."""
+    inside = results.images(next(info.name for info in results.datasets if info.role is Role.ID))
+    is_labeled = len(inside) > 0 and bool(((inside["label"] >= 0) & (inside["prediction"] >= 0)).all())
+    outside = [info.name for info in results.datasets if info.role is Role.OOD]
+    if not is_labeled or len(outside) != 1 or results.images(outside[0]).empty:
+        return ""
+    return operating_sentence(results, prior=0.01)
 
 
 def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:

@@ -25,7 +25,7 @@ from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
-from oodlit.results.limits import Limit
+from oodlit.results.limits import Limit, priors_of
 from oodlit.results.run_record import joined
 from oodlit.runs import RunLog, check_not_in_use, figures_of, log_to_all
 
@@ -231,7 +231,7 @@ def check_limits(
         return
     chosen = load(fitted)[0] if detectors is None and fitted is not None else name_detectors(detectors or [])
     for limit in limits:
-        limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
+        limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr, prior=priors_of(limits)))
 
 
 def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:

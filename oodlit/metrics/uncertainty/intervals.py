@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.stats import norm
+from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
@@ -90,10 +91,21 @@ def auroc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
         return float("nan"), float("nan")
     above = 1 - (ranking.id_below + ranking.id_at_most).double() / (2 * n)  # of each OOD image: fraction of ID above it
     below = 1 - (ranking.ood_at_or_above_id + ranking.ood_above_id).double() / (2 * m)  # of each ID image
-    area = float(above.mean())
-    variance = (float(above.var()) / m if m > 1 else 0.0) + (float(below.var()) / n if n > 1 else 0.0)
-    cap = 3.0 * min(n, m)
-    return _wilson(area, min(area * (1 - area) / variance, cap) if variance > 0 else cap, confidence)
+    return effective_interval(float(above.mean()), [above, below], confidence, cap=3.0 * min(n, m))
+
+
+def effective_interval(share: float, parts: Sequence[Tensor], confidence: float, *, cap: float) -> tuple[float, float]:
+    """Compute Wilson's interval for a fraction with an effective number of images.
+
+    Args:
+        share: The fraction, in [0, 1].
+        parts: For each independent group of images, what each image contributes: the variance of the fraction is the
+            sum over groups of the variance of their means.
+        confidence: Nominal coverage.
+        cap: Largest effective number, which is also used if the variance is zero.
+    """
+    variance = sum(float(part.var()) / len(part) if len(part) > 1 else 0.0 for part in parts)
+    return _wilson(share, min(share * (1 - share) / variance, cap) if variance > 0 else cap, confidence)
 
 
 def augrc_interval(

@@ -201,6 +201,8 @@ class _DetectorEvaluation:
             n_id, n_ood = (len(seen), 0) if is_known else (len(seen.id_scores), len(seen))
             if "training" in metric.entry.needs:
                 seen = replace(seen, threshold=self.thresholds[f"der{metric.number}"])
+            if metric.entry.numbered_by == "prior":
+                seen = replace(seen, prior=float(metric.number) / 100)
             value = metric.entry.compute(seen)
             self.rows.add(address, prefix + metric.name, value, n_id=n_id, n_ood=n_ood, rule=self._rule(metric))
 

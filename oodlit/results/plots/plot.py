@@ -30,8 +30,9 @@ class Plot(Generic[P, ChartT]):
         """Draw the chart that `describe` returns for the same arguments, with the display names of detectors."""
         names: dict[str, str] = {}
         given = [_displayed(argument, names) for argument in args]
-        if options.get("detectors") is not None:
-            options["detectors"] = [names.get(name, name) for name in options["detectors"]]
+        chosen = options.get("detectors")
+        if isinstance(chosen, list | tuple):
+            options["detectors"] = [names.get(name, name) for name in chosen]
         return draw(self.describe(*given, **options))
 
 

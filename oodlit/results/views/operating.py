@@ -1,0 +1,114 @@
+"""Operating points: what a threshold of each detector means for traffic with an assumed fraction of OOD images."""
+
+import pandas as pd
+import torch
+
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.fractions import ShareLike
+from oodlit.base.roles import Role
+from oodlit.metrics.joint import OperatingPoint, joint_augrc, operating_point, risk_curve
+from oodlit.metrics.joint_ranking import RiskCurve
+from oodlit.results.info import id_dataset
+from oodlit.results.run_results import RunResults
+
+Scores = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+"""ID scores, OOD scores, and whether each ID prediction is correct."""
+
+
+def operating_points(
+    results: RunResults,
+    dataset: str | None = None,
+    *,
+    prior: ShareLike,
+    max_risk: ShareLike | None = None,
+    coverage: ShareLike | None = None,
+    tpr: ShareLike | None = None,
+) -> pd.DataFrame:
+    """Compare the detectors at an operating point, the lowest joint AUGRC first.
+
+    Args:
+        results: The run.
+        dataset: Name of an OOD set; None = the only one. All its images weigh the same.
+        prior: Assumed fraction of OOD images in the traffic, in [0, 1].
+        max_risk: Accept as much as possible with at most this fraction of errors among the accepted images.
+        coverage: Accept at least this fraction of the images.
+        tpr: Accept at least this fraction of the ID images; the TPR of the run if nothing else is given.
+
+    Returns:
+        One row per detector: `detector, threshold, coverage, risk, risk_low, risk_high, tpr, fpr, joint_augrc, reason`.
+        If no threshold has a risk as low as `max_risk`, the numbers are NaN and `reason` says so.
+
+    Raises:
+        UnknownNameError: There is no such data set.
+        InvalidArgumentError: The set is not an OOD set, several exist and none is named, the ID images have no labels,
+            or an option is invalid.
+    """
+    name = _ood_set(results, dataset)
+    wishes = {"max_risk": max_risk, "coverage": coverage, "tpr": tpr}
+    if all(value is None for value in wishes.values()):
+        wishes["tpr"] = results.settings.tpr
+    rows = []
+    for detector in results.detectors:
+        inside, outside, correct = scores_of(results, detector, name)
+        options = {"is_correct": correct, "prior": prior}
+        area = joint_augrc(inside, outside, **options)  # type: ignore[arg-type]
+        confidence = results.settings.confidence
+        point, reason = OperatingPoint(*[float("nan")] * len(OperatingPoint._fields)), ""
+        try:
+            point = operating_point(inside, outside, **options, **wishes, confidence=confidence)  # type: ignore[arg-type]
+        except InvalidArgumentError as error:
+            if "no threshold has a risk" not in str(error):
+                raise
+            reason = str(error).removeprefix("operating_point: ")
+        rows.append({"detector": detector, **point._asdict(), "joint_augrc": area, "reason": reason})
+    frame = pd.DataFrame(rows).sort_values("joint_augrc", kind="stable", ignore_index=True)
+    frame.attrs["note"] = f"{100 * float(prior):g} % OOD images like those of {name}"
+    return frame
+
+
+def curve_of(results: RunResults, detector: str, dataset: str, prior: ShareLike) -> RiskCurve:
+    """Risk and coverage of a detector at every threshold."""
+    inside, outside, correct = scores_of(results, detector, dataset)
+    return risk_curve(inside, outside, is_correct=correct, prior=prior)
+
+
+def scores_of(results: RunResults, detector: str, dataset: str) -> Scores:
+    """Scores and correct predictions behind the joint risk of a detector.
+
+    Raises:
+        InvalidArgumentError: ID images have no label or no prediction.
+    """
+    inside, outside = results.images(id_dataset(results.datasets).name), results.images(dataset)
+    if len(unlabeled := inside[(inside["label"] < 0) | (inside["prediction"] < 0)]):
+        raise InvalidArgumentError(
+            f"the joint risk requires labels and predictions of all ID images; {len(unlabeled)} of {len(inside)} images"
+            f" of {id_dataset(results.datasets).name!r} have none"
+        )
+    correct = torch.tensor((inside["label"] == inside["prediction"]).to_numpy())
+    scores = (torch.tensor(part[detector].to_numpy()) for part in (inside, outside))
+    return next(scores), next(scores), correct
+
+
+def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
+    """The detector with the lowest joint AUGRC, and what it does at the TPR of the run.
+
+    Such as: "If 1 % of the images are unknown, knn has the lowest joint risk: it accepts 94.1 % of the images, and
+    0.9 % [0.4, 1.9] of them are errors".
+    """
+    best = operating_points(results, dataset, prior=prior).iloc[0]
+    low, high = (f"{100 * best[end]:.1f}" for end in ("risk_low", "risk_high"))
+    return (
+        f"If {100 * float(prior):g} % of the images are unknown, {best.detector} has the lowest joint risk: it accepts"
+        f" {100 * best.coverage:.1f} % of the images, and {100 * best.risk:.1f} % [{low}, {high}] of them are errors"
+    )
+
+
+def _ood_set(results: RunResults, dataset: str | None) -> str:
+    names = [info.name for info in results.datasets if info.role is Role.OOD]
+    if dataset is None:
+        if len(names) != 1:
+            raise InvalidArgumentError(f"operating_points: expected the name of an OOD set, one of {names}")
+        return names[0]
+    if results.dataset(dataset).role is not Role.OOD:
+        raise InvalidArgumentError(f"operating_points: expected an OOD set, one of {names}, got {dataset!r}")
+    return dataset
