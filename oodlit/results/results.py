@@ -55,8 +55,6 @@ class Results(RunResults):
         0.5
     """
 
-    # --- making ---------------------------------------------------------------------------------------------------
-
     @classmethod
     def from_scores(
         cls,
@@ -215,8 +213,6 @@ class Results(RunResults):
         given = {"run": self.run, "estimates": self.estimates, **known, **changes}
         return Results.from_scores(self.scores, self.datasets, self.detectors, **given)
 
-    # --- views ----------------------------------------------------------------------------------------------------
-
     def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
         """A table of detectors against the headline values of every data set.
 
@@ -349,8 +345,6 @@ class Results(RunResults):
     def operating_points(self, dataset: str | None = None, **options: Any) -> pd.DataFrame:
         """Compare the detectors for an assumed fraction of OOD images; see `oodlit.results.operating_points`."""
         return operating_points(self, dataset, **options)
-
-    # --- exports --------------------------------------------------------------------------------------------------
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the table as CSV, with numbers that read back exactly.

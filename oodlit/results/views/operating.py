@@ -8,6 +8,7 @@ from oodlit.base.fractions import ShareLike
 from oodlit.base.roles import Role
 from oodlit.metrics.joint import OperatingPoint, joint_augrc, operating_point, risk_curve
 from oodlit.metrics.joint_ranking import RiskCurve
+from oodlit.results.display_names import display_names
 from oodlit.results.info import id_dataset
 from oodlit.results.run_results import RunResults
 
@@ -96,9 +97,10 @@ def operating_sentence(results: RunResults, dataset: str | None = None, *, prior
     0.9 % [0.4, 1.9] of them are errors".
     """
     best = operating_points(results, dataset, prior=prior).iloc[0]
+    name = display_names(results.run).get(best.detector, best.detector)
     low, high = (f"{100 * best[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
-        f"If {100 * float(prior):g} % of the images are unknown, {best.detector} has the lowest joint risk: it accepts"
+        f"If {100 * float(prior):g} % of the images are unknown, {name} has the lowest joint risk: it accepts"
         f" {100 * best.coverage:.1f} % of the images, and {100 * best.risk:.1f} % [{low}, {high}] of them are errors"
     )
 
