@@ -390,7 +390,6 @@ class Results(RunResults):
             UnknownNameError: The figure is unknown.
         """
         plots = importlib.import_module("oodlit.results.plots")  # matplotlib is loaded only for figures
-
         UnknownNameError.check("figure", kind, plots.FIGURES)
         figure: Figure = plots.FIGURES[kind](self, **options)
         return figure

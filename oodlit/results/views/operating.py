@@ -37,7 +37,7 @@ def operating_points(
 
     Returns:
         One row per detector: `detector, threshold, coverage, risk, risk_low, risk_high, tpr, fpr, joint_augrc, reason`.
-        If no threshold has a risk as low as `max_risk`, the numbers are NaN and `reason` says so.
+        If no threshold has a risk as low as `max_risk`, the numbers are NaN, and `reason` is that message.
 
     Raises:
         UnknownNameError: There is no such data set.
