@@ -161,13 +161,9 @@ def priors_of(limits: Iterable[Limit]) -> tuple[float, ...]:
         >>> priors_of(map(Limit.of, ["msp: joint_risk1 > 5%", "msp: mean_joint_augrc0.5 > 0.1", "msp: auroc < 1"]))
         (0.01, 0.005)
     """
-    found = (limit.metric for limit in limits)
-    numbered = {
-        re.findall(r"[\d.]+$", name)[0]: None
-        for name in found
-        if (entry := entry_of(name)) is not None and entry.numbered_by == "prior"
-    }
-    return tuple(float(number) / 100 for number in numbered)
+    names = dict.fromkeys(limit.metric for limit in limits)
+    numbered = [n for n in names if (entry := entry_of(n)) is not None and entry.numbered_by == "prior"]
+    return tuple(dict.fromkeys(float(re.findall(r"[\d.]+$", name)[0]) / 100 for name in numbered))
 
 
 def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossing]:

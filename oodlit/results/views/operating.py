@@ -54,7 +54,7 @@ def operating_points(
         options = {"is_correct": correct, "prior": prior}
         area = joint_augrc(inside, outside, **options)  # type: ignore[arg-type]
         confidence = results.settings.confidence
-        point, reason = OperatingPoint(*[float("nan")] * len(OperatingPoint._fields)), ""
+        point, reason = OperatingPoint(*[float("nan")] * 7), ""
         try:
             point = operating_point(inside, outside, **options, **wishes, confidence=confidence)  # type: ignore[arg-type]
         except InvalidArgumentError as error:
