@@ -211,6 +211,30 @@ def test_tables_expand_in_proportion_to_their_size(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(read_parquet(tmp_path / "b.parquet"), frame)
 
 
+@pytest.mark.parametrize("kind", ["text", "bytes", "fixed", "lists", "large"])
+def test_repeated_values_count_as_often_as_they_occur(tmp_path: Path, kind: str) -> None:
+    long = b"x" * MEGABYTE
+    values = {
+        "text": pa.array([long.decode(), "b"] * 300),
+        "bytes": pa.array([long] * 300, pa.binary()),
+        "fixed": pa.array([long] * 300, pa.binary(MEGABYTE)),
+        "lists": pa.array([[long.decode()]] * 300),
+        "large": pa.array([long.decode()] * 300, pa.large_string()),
+    }[kind]
+    pq.write_table(pa.table({"groups": values}), tmp_path / "a.parquet", compression="zstd", row_group_size=200)
+    assert (tmp_path / "a.parquet").stat().st_size < MEGABYTE
+    for read in (read_parquet, read_arrays, partial(read_predictions, images="near")):
+        with refused(r"a\.parquet: expected at most 268,435,456 bytes of content"):
+            read(tmp_path / "a.parquet")
+
+
+def test_long_names_in_few_rows_and_short_names_in_many_are_read(tmp_path: Path) -> None:
+    names = ["x" * 50_000] + ["a class", "b"] * 200_000  # numpy's own texts would have 80 GB
+    pq.write_table(pa.table({"groups": pa.array(names)}), tmp_path / "a.parquet")
+    assert read_arrays(tmp_path / "a.parquet")["groups"].tolist() == names
+    assert read_parquet(tmp_path / "a.parquet")["groups"].tolist() == names
+
+
 def test_arrays_expand_in_proportion_to_their_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.savez_compressed(tmp_path / "a.npz", logits=np.zeros((MEGABYTE, 1)))
     assert read_arrays(tmp_path / "a.npz")["logits"].shape == (MEGABYTE, 1)

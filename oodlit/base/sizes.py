@@ -38,18 +38,44 @@ def check_expansion(where: object, *, packed: int, unpacked: int) -> None:
         )
 
 
-def check_parquet(where: object, about: Any, *, packed: int) -> None:
+def check_parquet(where: object, source: Path | bytes, *, packed: int) -> None:
     """Refuse a Parquet file with content that is far too large for the size of the file; see `check_expansion`.
 
     Args:
         where: Names the file in messages.
-        about: Its `pyarrow.parquet.FileMetaData`. Values are counted with 8 bytes, or with their share of longer texts.
+        source: The file, or its content. Numbers are counted with 8 bytes; texts with all of their repetitions.
         packed: Size of the file in bytes.
     """
-    groups = [about.row_group(number) for number in range(about.num_row_groups)]
-    columns = [group.column(place) for group in groups for place in range(group.num_columns)]
-    unpacked = sum(max(8 * column.num_values, column.total_uncompressed_size) for column in columns)
+    import pyarrow as pa  # noqa: PLC0415 - takes time
+    from pyarrow import parquet  # noqa: PLC0415
+
+    def opened(**options: Any) -> Any:
+        return parquet.ParquetFile(pa.BufferReader(source) if isinstance(source, bytes) else source, **options)
+
+    with opened() as file:
+        about, names = file.metadata, set(file.schema_arrow.names)
+    unpacked, repeated, columns = 0, 0, set()
+    for number in range(about.num_row_groups):
+        for place in range(about.num_columns):
+            column, kind = about.row_group(number).column(place), about.schema.column(place)
+            size = max(8 * column.num_values, column.total_uncompressed_size)
+            unpacked += max(size, column.num_values * max(kind.length, 0))
+            if column.physical_type == "BYTE_ARRAY" and any("DICTIONARY" in name for name in column.encodings):
+                repeated += column.num_values * column.total_uncompressed_size
+                columns.add(column.path_in_schema)
     check_expansion(where, packed=packed, unpacked=unpacked)
+    if unpacked + repeated > max(ALWAYS_ALLOWED, MAX_RATIO * packed) and columns <= names:  # else lists of texts
+        with opened(read_dictionary=sorted(columns)) as file:
+            tables = (file.read_row_group(number, columns=sorted(columns)) for number in range(about.num_row_groups))
+            repeated = sum(_length_of_texts(chunk) for table in tables for one in table.columns for chunk in one.chunks)
+    check_expansion(where, packed=packed, unpacked=unpacked + repeated)
+
+
+def _length_of_texts(chunk: Any) -> int:
+    """Bytes of the texts of a `pyarrow.DictionaryArray`, with repetitions."""
+    from pyarrow import compute  # noqa: PLC0415 - takes time
+
+    return compute.sum(compute.take(compute.binary_length(chunk.dictionary), chunk.indices)).as_py() or 0
 
 
 def read_file(path: str | os.PathLike[str]) -> bytes:

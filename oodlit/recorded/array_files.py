@@ -107,8 +107,8 @@ def _folder(folder: Path) -> Arrays:
 
 
 def _parquet(file: Path) -> Arrays:
+    check_parquet(file, file, packed=file.stat().st_size)
     with pq.ParquetFile(file) as opened:  # `read_table` adds columns for folders such as `groups=zebra`
-        check_parquet(file, opened.metadata, packed=file.stat().st_size)
         table = opened.read()
     return {name: _column(table.column(name).combine_chunks(), name) for name in table.column_names}
 
@@ -119,7 +119,9 @@ def _column(values: Any, name: str) -> Any:
     if values.null_count:
         raise ValueError(f"column {name!r} has {values.null_count} empty values")
     if not (pa.types.is_list(values.type) or pa.types.is_fixed_size_list(values.type)):
-        return np.asarray(values.to_pylist()) if pa.types.is_string(values.type) else values.to_numpy(False)
+        return (
+            np.asarray(values.to_pylist(), dtype=object) if pa.types.is_string(values.type) else values.to_numpy(False)
+        )
     if pa.types.is_list(values.type) and len(values.value_lengths().unique()) > 1:
         raise ValueError(f"column {name!r} has lists of different lengths")
     return values.flatten().to_numpy(False).reshape(len(values), -1)

@@ -271,8 +271,8 @@ def _categories(values: list[Any], path: Path) -> list[Any] | None:
 
 def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
     try:
+        check_parquet(path, path, packed=path.stat().st_size)
         with pq.ParquetFile(path) as file:  # `read_table` adds columns for folders such as `split=near`
-            check_parquet(path, file.metadata, packed=path.stat().st_size)
             table = file.read()
     except (OSError, pa.ArrowException) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
