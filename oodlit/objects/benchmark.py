@@ -125,7 +125,7 @@ class ObjectBenchmark(OODDataModule):
         train: bool = True,
         **options: object,
     ) -> "ObjectBenchmark":
-        """Create FindMeIfYouCan: near and far objects for PASCAL VOC's 20 classes, farther ones for BDD100k's 10.
+        """Create FindMeIfYouCan for detectors of PASCAL VOC (20 classes) or of BDD100k (10 classes).
 
         Args:
             root: Folder of the published annotations and their pictures, with the folders `COCO` and `OpenImages`.
@@ -150,7 +150,8 @@ class ObjectBenchmark(OODDataModule):
         files, (train_file, test_file) = FMIYC[known], KNOWN[known]
         if odd := [name for name in sets or () if name not in files]:
             raise InvalidArgumentError(
-                f"ObjectBenchmark.fmiyc: expected sets of {known} ({', '.join(files)}), got {odd[0]!r}"
+                f"ObjectBenchmark.fmiyc: expected sets for known={known!r} to be among {', '.join(files)}, got"
+                f" {odd[0]!r}"
             )
         base, known_base = Path(root), Path(known_root)
         unknown = [

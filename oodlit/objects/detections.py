@@ -72,8 +72,8 @@ class Detections:
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
             raise InvalidArgumentError(
-                f"Detections: expected image to be positions of the {len(self.keys)} keys,"
-                f" got {int(self.image.min())}..{int(self.image.max())}"
+                f"Detections: expected image to be positions of the {len(self.keys)} keys, got"
+                f" {int(self.image.min())}..{int(self.image.max())}"
             )
         if self.sizes is not None:
             sizes = torch.as_tensor(self.sizes)
@@ -89,8 +89,8 @@ class Detections:
         if bool(ends.any()):
             first = int(ends.nonzero()[0])
             raise InvalidArgumentError(
-                f"Detections: {int(ends.sum())} boxes end before they begin, first {self.box_keys[first]}:"
-                f" {self.boxes[first].tolist()}; expected (xmin, ymin, xmax, ymax), not width and height"
+                f"Detections: {int(ends.sum())} boxes have xmax < xmin or ymax < ymin, first {self.box_keys[first]}:"
+                f" {self.boxes[first].tolist()}; expected (xmin, ymin, xmax, ymax), not (x, y, width, height)"
             )
 
     def _fill_index(self, n: int) -> None:
@@ -118,8 +118,8 @@ class Detections:
                 )
             if self.outputs.keys is not None and list(self.outputs.keys) != self.box_keys:
                 raise InvalidArgumentError(
-                    "Detections: the keys of outputs differ from those of the boxes (`dataset/image#index`);"
-                    " omit them, they are filled in"
+                    "Detections: outputs.keys differ from the keys of the boxes (`dataset/image#index`);"
+                    " omit outputs.keys to have them filled in"
                 )
             if self.outputs.keys is None:
                 object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
@@ -238,7 +238,9 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(f"Detections.cat: expected parts of one network, got {sorted(backbones)}")
+        raise InvalidArgumentError(
+            f"Detections.cat: expected all parts to come from one network, got {sorted(backbones)}"
+        )
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 
@@ -274,4 +276,6 @@ def _check_image_keys(keys: Sequence[str]) -> None:
         raise InvalidArgumentError(f"Detections: expected keys of the form `dataset/image`, got {wrong[0]!r}")
     if len(set(keys)) < len(keys):
         twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-        raise InvalidArgumentError(f"Detections: expected distinct image keys, got twice: {', '.join(twice[:5])}")
+        raise InvalidArgumentError(
+            f"Detections: expected distinct image keys; these occur twice: {', '.join(twice[:5])}"
+        )

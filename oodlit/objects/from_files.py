@@ -98,7 +98,7 @@ def evaluate_files(
     chosen = ObjectSettings(t_star=cut).changed(**settings)
     named = name_detectors(detectors) if detectors else {}
     if twice := sorted(named.keys() & set(scores)):
-        raise InvalidArgumentError(f"{twice} are names of detectors and of columns of scores; rename one of them")
+        raise InvalidArgumentError(f"{twice} are names of both detectors and score columns; rename the columns")
     rows = _training_rows(train, named, classes, chosen, fit_on=fit_on, repair=repair) if named and train else None
     scored, not_applicable, failed = _scores(found, named, rows, head)
     return ObjectResults.from_sets(
@@ -240,7 +240,7 @@ def _training_rows(
 def _scores(
     found: Mapping[str, Predictions], detectors: Mapping[str, Detector], rows: Outputs | None, head: Head | None
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, str], dict[str, str]]:
-    """Scores by data set and detector, why some detectors do not apply, and why others failed."""
+    """Scores by data set and detector, and why detectors were not applicable or failed."""
     if not detectors:
         return {name: {} for name in found}, {}, {}
     parts = {name: part.detections.outputs for name, part in found.items() if len(part.detections)}

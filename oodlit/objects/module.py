@@ -87,7 +87,7 @@ class ObjectModule(Module):
 
     @property
     def fingerprint(self) -> str:
-        """Identifies the weights and how they are read; fitted detectors belong to it."""
+        """Identifies the weights and the reader; fitted detectors are valid only for this fingerprint."""
         return self._fingerprint(afresh=True)
 
     def _fingerprint(self, *, afresh: bool = False) -> str:
@@ -129,7 +129,7 @@ class ObjectModule(Module):
             return self.predict_step(batch, 0)
 
     def probe(self, images: Sequence[Tensor], num_train: int = 0, *, layers: Sequence[str] = ()) -> BackboneFacts:
-        """Describe the detector by a few images, before a run.
+        """Run a few images to describe the object detector, before a run.
 
         Args:
             images: A few images.
@@ -169,7 +169,7 @@ def _values(found: Sequence[ImageBoxes]) -> list[Tensor]:
 
 
 def _check_order(names: tuple[str, ...], own: tuple[str, ...]) -> None:
-    """Refuse the names of a network in another order than that of its logits."""
+    """Check that class names are in the order of the logits."""
     if names != own and sorted(names) == sorted(own):
         first = next(n for n, (one, other) in enumerate(zip(names, own, strict=True)) if one != other)
         raise InvalidArgumentError(

@@ -1,4 +1,4 @@
-"""Detectors on boxes in memory: which apply, their fit, their scores."""
+"""Choose, fit and score detectors on boxes in memory."""
 
 import warnings
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _VERIFIED = 256
 
 
 def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple[dict[str, Detector], dict[str, str]]:
-    """Return detectors that apply to boxes with these outputs, and why the others do not, with a warning for each.
+    """Return the applicable detectors, and the reasons why the remaining ones are skipped, with a warning for each.
 
     Raises:
         RequirementError: None applies.
@@ -73,7 +73,7 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
-            raise DataError(f"{kind} of the boxes differ in length: {shown}; all must come from one network")
+            raise DataError(f"{kind} of the boxes differ in length: {shown}; all boxes must come from one network")
 
 
 def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
@@ -90,8 +90,8 @@ def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
             raise DataError(f"head: expects {head.width} features, but the boxes of {name} have {features.shape[1]}")
         if name in logits and not gives(layer, features[:_VERIFIED], logits[name][:_VERIFIED]):
             raise DataError(
-                f"head: does not compute the logits of {name} from their features; expected weight (classes, features)"
-                " and bias of the class layer, without background, in the order of the logits"
+                f"head: weight and bias do not reproduce the logits of {name} from the features; expected weight"
+                " (classes, features) and bias of the class layer, without background, in the order of the logits"
             )
 
 

@@ -1,4 +1,4 @@
-"""Compare recorded logits with those of the head, over all rows of all sets."""
+"""Compare recorded logits with the logits that the head computes from recorded features."""
 
 import warnings
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _SUM = 1e-3
 
 
 def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
-    """Describe how recorded logits differ from those of the head; empty if only by rounding.
+    """Describe how recorded logits differ from the logits of the head; empty if they only differ by rounding.
 
     Example:
         >>> head = Head(torch.eye(2))
@@ -38,8 +38,8 @@ def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
     if off <= tolerance * scale:
         return ""
     return (
-        f"the recorded logits differ from those that the head computes from the recorded features (by up to {off:.3g}"
-        f" where the largest is {scale:.3g})"
+        f"the recorded logits differ from those that the head computes from the recorded features (largest difference"
+        f" {off:.3g}, largest logit {scale:.3g})"
     )
 
 
@@ -58,7 +58,7 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     softmax = [name for name, kind in kinds.items() if kind]
     if len(set(kinds.values())) > 1:
         raise InvalidArgumentError(
-            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}, unlike those of"
+            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}, unlike the rows of"
             f" {_names(n for n in held if kinds[n] != kinds[softmax[0]])}; pass the logits before the softmax for all"
             " sets"
         )
@@ -81,14 +81,14 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     name, text = next(iter(bad.items()))
     if len(bad) < len(problems):
         raise InvalidArgumentError(
-            f"{_names(bad)}: {text}, unlike those of {_names(n for n in problems if n not in bad)}; features and logits"
+            f"{_names(bad)}: {text}; {_names(n for n in problems if n not in bad)} match the head. Features and logits"
             " must be rows of the same images, in the same order, from the network of the head"
         )
     return f"{text}, in all sets" if len(bad) > 1 else f"{text}, in {name!r}"
 
 
 def _kind(rows: Rows) -> str:
-    """What shows that every row is the output of a softmax, or its logarithm; empty if they are not."""
+    """Why every row must be the output of a softmax, or its logarithm; empty if that is not the case."""
     if rows.logits is None or rows.logits.shape[1] < 2 or not len(rows.logits):
         return ""
     tolerance = HALF if _is_half(rows.logits[:_AT_ONCE]) else _SUM

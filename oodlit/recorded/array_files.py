@@ -123,7 +123,7 @@ def _column(values: Any, name: str) -> Any:
             np.asarray(values.to_pylist(), dtype=object) if pa.types.is_string(values.type) else values.to_numpy(False)
         )
     if pa.types.is_list(values.type) and len(values.value_lengths().unique()) > 1:
-        raise ValueError(f"column {name!r} has lists of different lengths")
+        raise ValueError(f"column {name!r} has lists of different lengths; expected equal lengths")
     return values.flatten().to_numpy(False).reshape(len(values), -1)
 
 

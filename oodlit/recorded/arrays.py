@@ -93,7 +93,7 @@ def head_of(given: GivenHead) -> Head:
         )
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
-        raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
+        raise InvalidArgumentError("head: expected a floating-point weight of shape (classes, features)")
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 
@@ -145,7 +145,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
 
 
 def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
-    """Groups as numbers, and their names: given, or collected from groups that are names."""
+    """Groups as numbers, and the names of the groups: the given ones, or those found in text groups."""
     given = arrays.get("groups")
     names: tuple[str, ...] = ()
     if (of_classes := arrays.get("class_names")) is not None:
@@ -188,7 +188,7 @@ def _texts(name: str, values: np.ndarray) -> list[Any]:
     if len(missing):
         raise InvalidArgumentError(
             f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; remove"
-            " these images, or name them"
+            " these images, or fill in the values"
         )
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values]
@@ -202,8 +202,8 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given, name)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"expected {name} to be integers of shape (images,),"
-            f" got shape {tuple(values.shape)} and dtype {values.dtype}"
+            f"expected {name} to be integers of shape (images,), got shape {tuple(values.shape)} and dtype"
+            f" {values.dtype}"
         )
     return values.long()
 

@@ -27,7 +27,7 @@ from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 
-OTHERWISE = "choose another folder, or delete this one to record again"
+OTHERWISE = "choose another folder, or delete this folder to record again"
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
 
 
@@ -109,8 +109,8 @@ class RecordedCache:
                 _check_skipped(folder, entry, data.on_error)
         elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
             raise InvalidArgumentError(
-                f"{folder}: stream {pools[0]!r} is a pool, and the split of its images is not stored in a cache; pass"
-                " data=... with the data module that defines it"
+                f"{folder}: stream {pools[0]!r} is a pool, and a cache does not store how the images of a pool are"
+                " split; pass data=... with the data module that defines the split"
             )
         rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
         streams = (
@@ -184,7 +184,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
         whole_size=entry.whole,
     )
     if len(rows) + len(rows.skipped) != entry.images:
-        raise DataError(f"{folder}: stream {entry.name!r} is missing images; record it again")
+        raise DataError(f"{folder}: stream {entry.name!r} is missing images; record the stream again")
     return rows
 
 
@@ -206,13 +206,13 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
 
 
 def _probe_as_recorded(module: Backbone, input_shape: Sequence[int]) -> None:
-    """Probe a network as the recording did: without pictures, its fingerprint then has its outputs for such images."""
+    """Probe a network with the input shape of the recording, so that the fingerprints cover the same inputs."""
     if input_shape and not isinstance(module, RecordedModule):
         module.probe(pattern(torch.empty(2, *input_shape)).to(place_of(module.network)[1]))
 
 
 def facts_of(stream: Stream) -> dict[str, str | int]:
-    """The facts that a recorded stream has: a cache contains all images of a pool, however the data split it."""
+    """Facts that must agree with the cache; not the split of a pool, since a cache contains all images of a pool."""
     return {fact: value for fact, value in identity(stream).items() if fact != "split"}
 
 
@@ -221,16 +221,16 @@ def _check_decoder(folder: Path, recorded: str, data: OODDataModule) -> None:
     asked = workers_decoder(data.decode)
     if recorded.startswith("workers") and recorded != asked and not data.decode_on_device:
         raise FingerprintError(
-            f"{folder}: this cache was recorded with decoder {recorded}, but the data have {asked}; pass the same"
-            f" decode= to the data, or {OTHERWISE}"
+            f"{folder}: this cache was recorded with decoder {recorded}, but the data module uses {asked}; pass the"
+            f" same decode= to the data module, or {OTHERWISE}"
         )
 
 
 def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:
     if stream.name not in stored:
         raise FingerprintError(
-            f"{folder}: stream {stream.name!r} is not in this cache, which contains {', '.join(stored)}; record it"
-            " with FeatureCache, or with oodlit evaluate --cache"
+            f"{folder}: stream {stream.name!r} is not in this cache, which contains {', '.join(stored)}; record the"
+            " stream with FeatureCache, or with oodlit evaluate --cache"
         )
     entry = stored[stream.name]
     facts = facts_of(stream)
@@ -238,8 +238,8 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
         _check_extent(folder, entry, stream)
         if fact == "sample" and entry.skipped:
             raise DataError(
-                f"{folder}: stream {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and its"
-                " images have changed since; record it again"
+                f"{folder}: stream {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and the"
+                " image files have changed since then; record the stream again"
             )
         what = (
             "the sizes or contents of images differ"
@@ -266,7 +266,7 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
     where = f"{folder}: stream {stream.name!r}"
     if len(stream) > entry.images:
         raise DataError(
-            f"{where} was recorded in a dry run of {entry.images} of its {len(source)} images; record it again"
+            f"{where} was recorded in a dry run of {entry.images} of its {len(source)} images; record the stream again"
         )
     raise FingerprintError(
         f"{where} was recorded with {entry.images} images, but this is a dry run of {len(stream)}; omit max_images"
@@ -280,7 +280,7 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
         key, reason = entry.skipped[0]
         raise DataError(
             f"{folder}: stream {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images, first {key!r} ({reason}), and on_error='raise' allows none"
+            f" images, first {key!r} ({reason}), but on_error='raise' allows no skipped images"
         )
 
 

@@ -92,7 +92,9 @@ class RowBatches(StreamBatches):
             place = int(bad.argmax())
             what = "label" if by_label else "group"
             allowed = f"in {least}..{names - 1}" if names else f"at least {least}"
-            raise DataError(f"{batch['key'][place]!r}: expected {what} {allowed} in this set, got {int(index[place])}")
+            raise DataError(
+                f"{batch['key'][place]!r}: expected the {what} of this image to be {allowed}, got {int(index[place])}"
+            )
 
 
 class RowLoader(StreamLoader):

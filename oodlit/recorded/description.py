@@ -39,7 +39,9 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
         reason = " ".join(str(error).split())
         raise DataError(f"{file}: not valid YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
-        raise InvalidArgumentError(f"{file}: expected keys with files, at least `id: FILE`; see docs/features.md")
+        raise InvalidArgumentError(
+            f"{file}: expected lines such as `id: FILE`, and at least the key id; see docs/features.md"
+        )
     for key in content:
         if key not in KEYS:
             raise UnknownNameError.of(f"key in {file}:", str(key), KEYS)

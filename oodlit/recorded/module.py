@@ -57,7 +57,7 @@ class RecordedModule(Module):
         super().__init__()
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             raise InvalidArgumentError(
-                f"head: turns {head.width} features into {head.num_classes} logits, but the recording has {width}"
+                f"head: computes {head.num_classes} logits from {head.width} features, but the recording has {width}"
                 f" features and {num_classes} logits per image (0 = none)"
             )
         self.name = name
@@ -69,11 +69,11 @@ class RecordedModule(Module):
             self.network.register_buffer("weight", head.weight)
             self.network.register_buffer("bias", head.offset)
         elif head is not None:
-            head_problem = "the features for the head were not recorded"
+            head_problem = "the recording contains no features for the head"
         self.fingerprint = fingerprint
         self._width, self._classes, self._hint, self._is_checked = width, num_classes, hint, is_checked
         self.head_problem = "" if head is not None and width else head_problem
-        """Why the logits do not follow from the features; empty if they do."""
+        """Why the head does not compute the logits from the features; empty if it does."""
 
     @property
     def head(self) -> Head:
@@ -91,7 +91,7 @@ class RecordedModule(Module):
         return None if self.head_problem else self.head
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """The same fingerprint, whatever the transform."""
+        """Return the fingerprint of the recording; the transform has no influence."""
         return self.fingerprint
 
     def forward(self, images: Tensor) -> Outputs:
@@ -110,7 +110,7 @@ class RecordedModule(Module):
         return Outputs(made.logits, made.features, labels=batch["label"], groups=batch["group"], keys=batch["key"])
 
     def exact_outputs(self, batch: Any) -> Outputs:
-        """The same outputs: there is no computation to accelerate."""
+        """Return the same outputs as `outputs`: there is no computation to accelerate."""
         return self.predict_step(batch, 0)
 
     @torch.no_grad()
@@ -122,7 +122,7 @@ class RecordedModule(Module):
         layers: Sequence[str] = (),
         precision: pl.plugins.Precision | None = None,
     ) -> BackboneFacts:
-        """Facts about the outputs from a few rows. Also compares the logits of the head with the recorded ones.
+        """Describe the outputs by a few rows, and compare the recorded logits with those of the head.
 
         Raises:
             InvalidArgumentError: The precision of the run would round the recorded outputs.

@@ -112,7 +112,7 @@ class MemoryRows(RowSource):
 
 
 def select(rows: Rows, part: slice) -> Rows:
-    """Some of the rows."""
+    """Select rows."""
     logits, features = (None if value is None else value[part] for value in (rows.logits, rows.features))
     return Rows(logits, features, rows.labels[part], rows.groups[part], rows.keys[part])
 

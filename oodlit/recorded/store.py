@@ -155,7 +155,9 @@ class StoredRows(RowSource):
         self._unchecked = dict(checksums or {})
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
-            raise DataError(f"{folder}: its parts have features and logits of different sizes, {sorted(shapes)}")
+            raise DataError(
+                f"{folder}: the recorded parts have different numbers of features or logits, {sorted(shapes)}"
+            )
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
     def _check(self, file: str, rows: int) -> tuple[int, int]:
@@ -192,8 +194,8 @@ class StoredRows(RowSource):
         if (checksum := self._unchecked.pop(file, "")) and checksum_of(self.folder / file) != checksum:
             self._unchecked[file] = checksum  # the next attempt fails too
             raise DataError(
-                f"{self.folder / file}: damaged, its content differs from its checksum in {MANIFEST}; delete this file,"
-                " and the next recording replaces the stream"
+                f"{self.folder / file}: damaged, the content does not match the checksum in {MANIFEST}; delete this"
+                " file, and the next recording replaces the stream"
             )
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
@@ -222,7 +224,7 @@ class StoredRows(RowSource):
 
 
 def checksum_of(file: Path) -> str:
-    """CRC-32 of a file, which takes a quarter of a second per gigabyte: it detects damage, not intent."""
+    """CRC-32 of a file, which takes a quarter of a second per gigabyte: it detects damage, not manipulation."""
     found = 0
     with file.open("rb") as opened:
         while block := opened.read(1 << 20):
@@ -235,7 +237,7 @@ def _checksum_of(entries: Mapping[str, Any]) -> str:
 
 
 def write_manifest(folder: Path, manifest: Manifest, head: Head | None) -> None:
-    """Write the manifest. It makes the parts a cache, so it comes last.
+    """Write the manifest. It is written last, because it turns the recorded parts into a cache.
 
     Args:
         folder: The cache.
@@ -261,11 +263,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     try:
         entries = read_json(folder / MANIFEST, dict, hint=AGAIN)
     except FileNotFoundError:
-        raise DataError(f"{folder}: no complete cache, missing {MANIFEST}; record it first") from None
+        raise DataError(f"{folder}: no complete cache, missing {MANIFEST}; record a cache first") from None
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     if (checksum := entries.pop("checksum", "")) and checksum != _checksum_of(entries):
-        raise DataError(f"{folder / MANIFEST}: damaged, its content differs from its checksum{AGAIN}")
+        raise DataError(f"{folder / MANIFEST}: damaged, the content does not match the checksum{AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
     file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none
@@ -273,7 +275,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     try:
         file = file_inside(folder, HEAD)
         if manifest.head_checksum and checksum_of(file) != manifest.head_checksum:
-            raise DataError(f"{file}: missing or damaged (its checksum differs from the one in {MANIFEST}){AGAIN}")
+            raise DataError(f"{file}: missing or damaged (the checksum does not match {MANIFEST}){AGAIN}")
         head = load_file(file)
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:

@@ -18,7 +18,7 @@ _SHOWN_ELSEWHERE = {
     "config", "time", "format", "kind", "fit", "id_quality", "ms_per_box", "part_checksums", "entry_checksums",
     "started_in",
 }  # fmt: skip
-"""Entries of run.json that the page shows elsewhere; all others are listed under "Run"."""
+"""Entries of run.json that the page shows elsewhere; the remaining ones are listed under "Run"."""
 
 
 def record_content(

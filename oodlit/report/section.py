@@ -62,7 +62,7 @@ class Shown:
 
     @cached_property
     def rows(self) -> dict[Place, Any]:
-        """Rows of its table for complete data sets."""
+        """Table rows that cover complete data sets."""
         return of_sets(self.results)
 
     @cached_property
@@ -72,7 +72,7 @@ class Shown:
 
     @cached_property
     def detectors(self) -> list[str]:
-        """Its detectors, the best first."""
+        """Detectors of the run, the best first."""
         return ranked_detectors(self.results, self.columns)
 
     @cached_property
@@ -121,7 +121,7 @@ class Shown:
         return {name: recorded.get(name, math.nan) for name in self.detectors}
 
     def sets(self, *roles: Role) -> list[DatasetInfo]:
-        """Its data sets of these roles, in their order."""
+        """Data sets of the run with these roles, in the order of the run."""
         return [info for role in roles for info in self.results.datasets if info.role is role]
 
 
@@ -167,7 +167,7 @@ def frame(
 
 
 def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:
-    """Words of all sections of a run: `shared` in the templates."""
+    """Text and numbers that all sections of a run share: `shared` in the templates."""
     return {
         "detectors": detectors,
         "tpr": share_text(results.settings.tpr),

@@ -51,7 +51,7 @@ class SeveralBoxes(Several):
                 return f"the ID set is {first.id_dataset.name} in {title} and {results.id_dataset.name} in {other}"
             for name in (first.id_dataset.name, split):
                 if _annotated(first, name) != _annotated(results, name):
-                    return f"{name} has other images or objects in {other} than in {title}"
+                    return f"the images or objects of {name} differ between {title} and {other}"
         return ""
 
 

@@ -1,4 +1,4 @@
-"""Small pictures beside the results, so that the page can be made from the folder alone."""
+"""Small pictures in the folder of results, so that the page needs no access to the images."""
 
 import base64
 import hashlib
@@ -65,7 +65,7 @@ def _sample(results: Results, rows: pd.DataFrame, per_detector: int, *, of_id: b
 
 
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
-    """Keys of all images on the page: a sample, and one of every unit test and of every hardest class."""
+    """Keys of all images on the page: a sample, and one image per unit test and per hardest class."""
     keys = [key for own in sampled_images(results, per_detector=per_detector).values() for key in own]
     for info in results.datasets:
         if info.role is Role.UNIT_TEST:
@@ -112,7 +112,7 @@ def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
 
 
 def hash_of(key: str) -> str:
-    """A hash of the key of an image."""
+    """Return a hash of the key of an image."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -198,7 +198,7 @@ class ThumbnailStyles:
         self._names = {key: f"{prefix}{index}" for index, key in enumerate(urls)}
 
     def css(self) -> str:
-        """One rule per image; base64 has no characters that could end the rule."""
+        """CSS rules, one per image; base64 has no characters that could end a rule."""
         return "\n".join(f".{self._names[key]} {{ background-image: url({url}) }}" for key, url in self._urls.items())
 
     def classes(self, key: str) -> str:

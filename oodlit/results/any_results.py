@@ -1,4 +1,4 @@
-"""What results of images and of boxes share: data sets, detectors, and values of the table."""
+"""The common base of results of images and of boxes: data sets, detectors, and values of the table."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -14,7 +14,7 @@ from oodlit.results.run_record import RunRecord
 
 
 class AnyResults(ABC):
-    """Results of a run, whatever their rows are.
+    """Results of a run over images or boxes.
 
     Attributes:
         table: One row per value, with the columns `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low,
@@ -47,7 +47,7 @@ class AnyResults(ABC):
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What makes the numbers doubtful, or worth believing: a classifier at chance, class lists that differ, ..."""
+        """What makes the numbers doubtful or confirms them: a classifier at chance, class lists that differ, ..."""
         return tuple(self.run.findings)
 
     def dataset(self, name: str) -> DatasetInfo:
@@ -91,7 +91,7 @@ class AnyResults(ABC):
         return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
 
     def check_detectors(self, *names: str) -> None:
-        """Raise unless there are detectors of these names.
+        """Raise an error unless the results have detectors with these names.
 
         Raises:
             UnknownNameError: There is no such detector.

@@ -1,14 +1,14 @@
-"""A remark of a run about itself, beside its numbers."""
+"""A finding: a remark that a run makes about its numbers."""
 
 import msgspec
 
 
 class FindingWarning(UserWarning):
-    """A run has found something that makes its numbers doubtful."""
+    """Something in a run makes the numbers doubtful."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A remark of a run about itself.
+    """A remark that a run makes about its numbers.
 
     Args:
         kind: "chance", "classes", "backwards", "reversed", "accuracy", "class_lists", "random", or another

@@ -26,7 +26,7 @@ FEW_IMAGES = 10
 CONFIDENCE = 0.99
 """Coverage of the interval that a published accuracy is compared with."""
 COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "reversed", "ties", "unfinished")
-"""Kinds that are computed from scores and table; others come from the caller."""
+"""Kinds of findings that are computed from scores and table; the caller adds the remaining kinds."""
 TIED = 0.05
 """A larger share of the classes of a pool with equal severities is a finding."""
 CONTAMINATED = "38 %"
@@ -37,7 +37,7 @@ CAUSES = (
 
 
 def find(results: RunResults) -> list[Finding]:
-    """All findings: those of the caller, and those computed from scores and table."""
+    """All findings: the caller's, and the ones computed from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
     found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
@@ -46,7 +46,7 @@ def find(results: RunResults) -> list[Finding]:
 
 def _interrupted(results: RunResults) -> Iterator[Finding]:
     if text := interruption(results.run):
-        yield Finding("unfinished", f"{text}. The values are those of the finished data sets only")
+        yield Finding("unfinished", f"{text}. All values cover the finished data sets only")
 
 
 def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
@@ -79,8 +79,8 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     if len(np.unique(predictions)) == 1 and others >= FEW_IMAGES:
         yield Finding(
             "classes",
-            f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; the network"
-            " is untrained, or weights or transform do not belong to it",
+            f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; probably the"
+            " network is untrained, or has the wrong weights or transform",
         )
         return
     mostly_wrong = wilson_interval(correct, n, confidence=CONFIDENCE)[1] < 0.5
@@ -120,7 +120,7 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
 
 
 def _reversed(results: RunResults) -> Iterator[Finding]:
-    """Single detectors that score a set backwards, although most others, at least two, do not."""
+    """Single detectors that score a set backwards, although at least two, and most, of the other detectors do not."""
     sets: dict[str, list[str]] = {}
     for dataset, rows, clearly, others in _ranked_backwards(results):
         for detector, value in zip(clearly["detector"], clearly["value"], strict=True):
@@ -128,14 +128,13 @@ def _reversed(results: RunResults) -> Iterator[Finding]:
                 sets.setdefault(detector, []).append(f"{dataset!r} {100 * value:.1f} %")
     for detector, found in sets.items():
         config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)
-        text = (
-            f"detector {detector!r} ranks OOD images above ID images, unlike most others: AUROC on {', '.join(found)}."
-        )
+        text = f"detector {detector!r} ranks OOD images above ID images, unlike most other detectors: AUROC on"
+        f" {', '.join(found)}."
         settings = [f"{key}={value}" for key, value in config.init_args.items() if value is not None] if config else []
         if settings:
             text += f" Its settings: {', '.join(settings)}."
         if overview and overview.tuned:
-            text += f" They equal the preset {overview.tuned}, which was tuned on OOD data."
+            text += f" These settings equal the preset {overview.tuned}, which was tuned on OOD data."
         yield Finding("reversed", f"{text} Choose settings for this network, or ignore this detector")
 
 
@@ -194,5 +193,6 @@ def _tied(results: RunResults) -> Iterator[Finding]:
             yield Finding(
                 "ties",
                 f"pool {dataset!r}: many classes have the same severity with {detectors}, usually because confidences"
-                " saturate. Their order is arbitrary, and so are the levels that they are in",
+                " saturate. The order of these classes is arbitrary, and therefore the assignment of these"
+                " classes to levels",
             )

@@ -11,7 +11,7 @@ from oodlit.results.results import Results, UnfinishedRunWarning
 
 
 def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:
-    """Read results and reject those of an interrupted or dry run, whose missing images could not cross a limit.
+    """Read complete results; reject interrupted and dry runs, because missing images cannot cross a limit.
 
     Args:
         directory: Folder of the results.
@@ -28,7 +28,7 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
         results = Results.load(directory)
     why = interruption(results.run)
     if not why and (Path(directory) / UNFINISHED / RUN).is_file():
-        why = f"a newer run {state(Path(directory))}; the complete results are those of the run before"
+        why = f"a newer run {state(Path(directory))}; the complete results belong to the run before it"
     if not why and results.run.dry_run:
         raise InvalidArgumentError(
             f"{directory}: a dry run with {results.run.dry_run}, which read only a part of each data set; limits need"
@@ -36,9 +36,11 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
             " pytest --oodlit-allow-unfinished)"
         )
     if why:
-        way_out = "Wait for it" if is_running(Path(directory)) else "Rerun the command to resume the run"
+        way_out = (
+            "Wait until the run is complete" if is_running(Path(directory)) else "Rerun the command to resume the run"
+        )
         raise InvalidArgumentError(
-            f"{directory}: {why}; limits require complete results. {way_out}, or allow"
-            " unfinished results (oodlit guard --allow_unfinished, pytest --oodlit-allow-unfinished)"
+            f"{directory}: {why}; limits require complete results. {way_out}, or allow unfinished results (oodlit guard"
+            " --allow_unfinished, pytest --oodlit-allow-unfinished)"
         )
     return results

@@ -45,16 +45,16 @@ class TableMetric:
 
     @property
     def name(self) -> str:
-        """Its name in the column `metric`, without prefix."""
+        """Name in the column `metric`, without prefix."""
         return self.entry.name + self.number
 
     @property
     def sets(self) -> str:
-        """The kinds of sets that have it."""
+        """The kinds of sets that have this metric."""
         return sets_of(self.entry)
 
     def text(self, settings: Settings) -> str:
-        """Its meaning in one line."""
+        """Meaning of the metric in one line."""
         return self.entry.text.format(share=self.number, limit=percent(settings.unit_test_limit))
 
 
@@ -93,7 +93,7 @@ def entry_of(name: str) -> MetricEntry | None:
 
 
 def better_of(name: str) -> str:
-    """The better direction of a metric of the table, "lower" or "higher"; "" = none, or the name is unknown.
+    """Whether "lower" or "higher" values of a metric are better; "" = neither, or the name is unknown.
 
     Example:
         >>> better_of("mean_fpr95"), better_of("auroc"), better_of("accepted95")
@@ -114,7 +114,7 @@ def value_text(value: float, *, is_count: bool = False) -> str:
 
 
 def headline_metrics(info: DatasetInfo, settings: Settings) -> tuple[str, ...]:
-    """The values of a data set that sum up a detector; means over classes for sets with classes.
+    """The metrics that summarize a detector on a data set; for sets with classes, means over classes.
 
     Example:
         >>> headline_metrics(DatasetInfo("far", Role.OOD), Settings())
@@ -127,7 +127,7 @@ def headline_metrics(info: DatasetInfo, settings: Settings) -> tuple[str, ...]:
 
 
 def meaning(name: str, settings: Settings) -> str:
-    """A sentence about a name of the table; empty if the name is unknown.
+    """Explain a metric of the table in one sentence; empty if the name is unknown.
 
     Example:
         >>> meaning("aurc", Settings())

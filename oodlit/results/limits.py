@@ -24,7 +24,7 @@ from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
 
 ANY = "*"
-"""Stands for every detector, or for every class of a data set."""
+"""Wildcard for every detector, or for every class of a data set."""
 MAX_KEYS = 5
 MAX_VALUES = 8
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -35,7 +35,7 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition that no value may meet.
+    """A condition that no value of a run may fulfill.
 
     Args:
         detector: Name of a detector, "model" for values of the classifier alone, or "*" for every detector that was
@@ -61,14 +61,14 @@ class Limit:
     ood_class: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse a number that no share can have.
+        """Check the number: a share must be in [0, 1].
 
         Raises:
             InvalidArgumentError: The metric is a share, and the number is not in [0, 1].
         """
         entry = entry_of(self.metric)
         if entry is not None and not entry.is_count and not 0 <= self.number <= 1:
-            percent = f"; {self.number:.12g}% is meant?" if 1 < self.number <= 100 else ""
+            percent = f"; did you mean {self.number:.12g}%?" if 1 < self.number <= 100 else ""
             raise InvalidArgumentError(
                 f"limit '{self}': {self.metric} is a share; expected a number from 0 to 1, or from 0% to 100%, got"
                 f" {self.number:.12g}{percent}"
@@ -205,7 +205,7 @@ def checked_rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
 
 
 def exact_value(results: RunResults, row: Mapping[str, Any]) -> Fraction | float:
-    """A value of the table without the rounding of its computation: shares of counts, and their means, as fractions."""
+    """A value of the table as an exact fraction, if it is a share of counts or a mean of such shares."""
     entry = entry_of(row["metric"])
     if entry is None or entry.is_count or not row["metric"].startswith(MEAN) or row["ood_class"]:
         return _share(row)
@@ -219,7 +219,7 @@ def exact_value(results: RunResults, row: Mapping[str, Any]) -> Fraction | float
 
 
 def _share(row: Mapping[Any, Any]) -> Fraction | float:
-    """A value as the ratio of counts, where it is one."""
+    """A value as an exact ratio of counts, if it is a ratio of counts."""
     value, n_id, n_ood = row["value"], int(row["n_id"]), int(row["n_ood"])
     entry = entry_of(row["metric"])
     kind = "" if entry is None else entry.mean_interval
@@ -273,7 +273,7 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
     entries = content.get("fail_if") if isinstance(content, dict) and set(content) == {"fail_if"} else None
     if not isinstance(entries, list) or not entries:
         raise InvalidArgumentError(
-            f"limits {file}: expected one list, fail_if, with lines such as 'msp: mean_fpr95 > 0.7'"
+            f"limits {file}: expected one list named fail_if with entries such as 'msp: mean_fpr95 > 0.7'"
         )
     # Without quotes, YAML reads the colon as that of a mapping.
     texts = [
@@ -293,8 +293,8 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
     if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
-            f"limit '{limit}': '*' means every detector that was asked for, and {missing[0]}; name the detectors, or"
-            " run without it"
+            f"limit '{limit}': '*' means every requested detector, but {missing[0]}; name the detectors in the limit,"
+            " or run without the missing detector"
         )
     table = results.table[_is_meant(results, limit)]
     if limit.detector != ANY:
@@ -315,13 +315,14 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
         whole = results.table[results.table["metric"] == limit.metric]
         there = sorted({f"{row.detector}: {row.metric} on {row.dataset}" for row in whole.itertuples()})
         raise UnknownNameError(
-            f"limit '{limit}': the run has no such value; values of {limit.metric}: {', '.join(there[:8]) or 'none'}"
+            f"limit '{limit}': the run has no such value; available values of {limit.metric}:"
+            f" {', '.join(there[:8]) or 'none'}"
         )
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
 
 def _missing(results: RunResults) -> list[str]:
-    """Why detectors that were asked for have no scores: they failed, or did not apply to the network or the data."""
+    """Why requested detectors have no scores: they failed, or were not applicable."""
     missing = [found.text for found in results.findings if found.kind == "failed"]
     if not results.run.every_detector:
         reasons = {n: why for n, why in results.run.not_applicable.items() if n not in results.detectors}
@@ -355,7 +356,7 @@ def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str
 
 
 def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Classes and images behind a value; none for metrics of whole rankings."""
+    """Classes and images behind a value; none for metrics that depend on the whole ranking."""
     entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
     if info.role is Role.POOL or row["ood_class"]:

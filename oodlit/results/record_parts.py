@@ -37,7 +37,7 @@ class BackboneRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class PublishedAs(msgspec.Struct, frozen=True):
-    """Weights and transform by timm's names.
+    """Names of weights and transform in timm.
 
     Args:
         model: timm's name of the weights.
@@ -168,14 +168,14 @@ class TrainerRecord(msgspec.Struct, frozen=True):
 
 
 class PixelDeviation(msgspec.Struct, frozen=True):
-    """How far pixels that a device decoded are from those of the CPU, of 255."""
+    """Differences between JPEG pixels decoded by a device and by the CPU, on a scale of 0 to 255."""
 
     largest: float | None = None
     mean: float | None = None
 
 
 class AccelerationRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The fast options of a run, and how far its outputs are from those of the plain network.
+    """Options that speed up a run, and the resulting deviation from outputs of the plain network.
 
     Args:
         channels_last: See `OODModule`.
@@ -211,7 +211,7 @@ class SkippedImage(msgspec.Struct, frozen=True):
 
 
 class UndefinedValue(msgspec.Struct, frozen=True):
-    """A NaN of the table.
+    """An undefined value (NaN) of the table, with the reason.
 
     Args:
         detector: Name of the detector, or "model" for the classifier alone.
@@ -229,7 +229,7 @@ class UndefinedValue(msgspec.Struct, frozen=True):
 
 
 class PoolRecord(msgspec.Struct, frozen=True):
-    """What identifies a pool; runs that differ in it cannot be compared by level.
+    """What identifies a pool; runs with different pools cannot be compared by level.
 
     Args:
         classes: Number of classes in use.
@@ -271,7 +271,7 @@ class TimeRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Unfinished(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an interrupted run has not finished.
+    """The data sets that an interrupted run has not finished.
 
     Args:
         missing: Names of the data sets without results.

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class UnfinishedRunWarning(UserWarning):
-    """The results do not cover the last run, or not all its data sets."""
+    """The loaded results belong to an earlier run, or do not cover all data sets of the run."""
 
 
 class Results(RunResults):
@@ -147,8 +147,8 @@ class Results(RunResults):
                     return cls._from_finished_streams(found, folder, Path(directory))
         elif (beside / storage.RUN).is_file():
             warnings.warn(
-                f"{directory}: a newer run {unfinished.state(Path(directory))}; these are the complete results of the"
-                f" run before. The finished data sets of the newer run are in {beside}",
+                f"{directory}: a newer run {unfinished.state(Path(directory))}; these results belong to the complete"
+                f" run before it. The finished data sets of the newer run are in {beside}",
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
@@ -194,7 +194,7 @@ class Results(RunResults):
         storage.write(directory, table=self.table, scores=self.scores, run=self.run, parts=self.parts)
 
     def recompute(self, **changes: Any) -> "Results":
-        """Evaluate the same scores with other settings; settings that are not named stay.
+        """Evaluate the same scores with other settings; all other settings stay unchanged.
 
         Args:
             changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,

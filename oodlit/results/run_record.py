@@ -1,4 +1,4 @@
-"""The record of a run, `run.json`: everything that is known about a run besides its scores and its table."""
+"""The record of a run, `run.json`: everything about a run except the scores and the table."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ FORMAT = 1
 
 
 class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What is known about a run of any kind.
+    """The record of a run of any kind.
 
     Records are made by `of` from the entries of a file, or by their fields. Fields of records that stay at their
     default are missing in the file, except those that every run has.
@@ -125,7 +125,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @classmethod
     def of(cls: type[R], entries: Mapping[str, Any], *, where: str = "record of the run") -> R:
-        """Check entries, such as those of a file, and make them a record; entries without a field become `extra`.
+        """Check the entries of a record, such as the content of a file; unknown entries become `extra`.
 
         Args:
             entries: By name, in the types of JSON or in types that `to_plain` converts.
@@ -157,7 +157,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
             entries["thresholds"] = as_numbers(entries["thresholds"])
 
     def entries(self) -> dict[str, Any]:
-        """The entries of `run.json`: the fields, and the caller's own entries beside them; secrets are masked."""
+        """The entries of `run.json`: all fields and the caller's additional entries; secrets are masked."""
         plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=to_plain)
         more: dict[str, Any] = plain.pop("extra", {})
         if not plain.get("acceleration", True):
@@ -166,7 +166,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return _masked(plain | more, type(self))
 
     def with_entries(self: R, more: Mapping[str, Any]) -> R:
-        """The record with further entries; where both have a mapping or a list, its parts are joined.
+        """Return the record with additional entries; mappings and lists that exist in both are joined.
 
         Raises:
             DataError: An entry has another type than the field of its name.
@@ -175,7 +175,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
-    """What is known about a run of images.
+    """The record of a run of images.
 
     Args:
         backbone: The classifier.
@@ -214,7 +214,7 @@ def _masked(entries: dict[str, Any], kind: type[RunRecord]) -> dict[str, Any]:
 
 
 def _mask_texts(value: Any) -> Any:
-    """Mask texts, whatever the names beside them: a detector or an image may be called "token"."""
+    """Mask secrets in texts only, not by key: a detector or an image may be called "token"."""
     if isinstance(value, Mapping):
         return {name: _mask_texts(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -223,7 +223,7 @@ def _mask_texts(value: Any) -> Any:
 
 
 def as_numbers(value: Any) -> Any:
-    """The inverse of `to_plain` for nested mappings of numbers: null is NaN, and text an infinity.
+    """The inverse of `to_plain` for nested mappings of numbers: null becomes NaN, and text becomes an infinity.
 
     Example:
         >>> as_numbers({"msp": {"fpr95": None, "der99": "-Infinity"}})
@@ -235,7 +235,7 @@ def as_numbers(value: Any) -> Any:
 
 
 def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Join two mappings; of an entry that is a mapping, or a list, in both, the parts are joined.
+    """Join two mappings; entries that are mappings or lists in both are joined, too.
 
     Example:
         >>> joined({"not_applicable": {"vim": "no head"}}, {"not_applicable": {"knn": "no data"}, "config": "a: 1"})

@@ -1,4 +1,4 @@
-"""The data of a run with its basic look-ups, shared by views, comparisons and figures."""
+"""The data of a run with basic look-ups, which views, comparisons and figures share."""
 
 import math
 from dataclasses import dataclass, field
@@ -43,7 +43,7 @@ class RunResults(AnyResults):
         return self.run.settings
 
     def images(self, dataset: str) -> pd.DataFrame:
-        """The rows of `scores` behind the values of a data set: only those of chosen classes, if classes were chosen.
+        """The rows of `scores` behind the values of a data set, restricted to the classes chosen in the settings.
 
         Raises:
             UnknownNameError: There is no such data set.
@@ -83,6 +83,6 @@ class RunResults(AnyResults):
     def __repr__(self) -> str:
         """Counts, never values."""
         return (
-            f"{type(self).__name__}({len(self.scores)} images, {len(self.detectors)} detectors,"
-            f" {len(self.datasets)} data sets, {len(self.table)} values)"
+            f"{type(self).__name__}({len(self.scores)} images, {len(self.detectors)} detectors, {len(self.datasets)}"
+            f" data sets, {len(self.table)} values)"
         )

@@ -1,4 +1,4 @@
-"""What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
+"""Prepare a run: probe the backbone, and choose the applicable detectors and the outputs that they require."""
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,7 +26,7 @@ PROBE_IMAGES = 2
 
 @dataclass(frozen=True)
 class Choice:
-    """Detectors, transform and facts settled before the first batch.
+    """Detectors, transform and facts that are fixed before the first batch.
 
     Args:
         transform: From a decoded image to the network's input.
@@ -58,7 +58,7 @@ class Choice:
         return [detector for name, detector in self.detectors.items() if name not in self.kept]
 
     def plan(self, *, train_thresholds: bool) -> RunPlan:
-        """What module and data module must give."""
+        """What the run requires of module and data module."""
         needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
         return RunPlan(
             transform=self.transform,
@@ -70,7 +70,7 @@ class Choice:
 
 
 class Probe(NamedTuple):
-    """What the first ID images tell of a backbone.
+    """Facts about a backbone, determined from the first ID images.
 
     Args:
         transform: From a decoded image to the network's input.
@@ -88,7 +88,7 @@ class Probe(NamedTuple):
 
 
 def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
-    """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
+    """Pass the first ID images through the backbone, to check that data, transform and network fit together.
 
     Args:
         trainer: Of the run; its precision is that of the pass.
@@ -109,7 +109,7 @@ def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, l
 
 
 def hidden_layers(detectors: Iterable[Detector]) -> tuple[str, ...]:
-    """Hidden layers that detectors ask for."""
+    """Hidden layers that detectors require."""
     return tuple(dict.fromkeys(layer for detector in detectors for layer in detector.required_layers))
 
 
@@ -160,23 +160,23 @@ def cost_text(detectors: Mapping[str, Detector]) -> str:
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:
-    """Where the data names more or fewer classes than the network tells apart."""
+    """Report if the data has more or fewer classes than the network."""
     names = len(datamodule.class_names)
     if names and facts.num_classes and names != facts.num_classes:
         yield Finding(
             "class_lists",
-            f"the network returns {facts.num_classes} logits, but the data has {names} classes; unless these are the"
-            " first classes of the network, pass its list of names as class_names=[...]",
+            f"the network returns {facts.num_classes} logits, but the data has {names} classes; unless the data"
+            " has the first classes of the network, pass the names of all classes as class_names=[...]",
         )
 
 
 def randomness(facts: BackboneFacts) -> list[Finding]:
-    """A finding about a network whose outputs depend on chance; the probe has warned about it."""
+    """A finding if the network has random outputs; the probe already warned about this."""
     return [Finding("random", f"{facts.name} {IS_RANDOM}")] if facts.is_random else []
 
 
 def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:
-    """Images of a stream that this run reads; fewer than there are where the Trainer limits the batches."""
+    """Number of images of a stream that this run reads; the Trainer can limit it."""
     limit = trainer.limit_predict_batches
     if isinstance(limit, float):  # a share of the batches
         return min(len(stream), max(1, round(limit * len(stream))))
@@ -185,7 +185,7 @@ def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int
 
 
 def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
-    """The first usable ID images, as a batch has them: they also show early that data and transform work together.
+    """Load the first usable ID images as a batch; this also tests data and transform before the run.
 
     Raises:
         DataError: No ID image can be used.
@@ -211,7 +211,7 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
 
 
 def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
-    """Why detectors do not apply, by name.
+    """Reasons why detectors are not applicable, by name.
 
     Raises:
         RequirementError: A detector does not apply and `strict` is set, or none applies.

@@ -1,4 +1,4 @@
-"""The proof that every sample of a pipeline came once."""
+"""Check that every sample of a pipeline was read exactly once."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ SHOWN = 3
 
 
 def check_complete(stream: Stream, group: Group) -> None:
-    """Prove that all processes together have seen every sample of a pipeline once. All processes call it.
+    """Check that all processes together have read every sample of a pipeline once. All processes must call it.
 
     Streams of other sources prove it while they are read.
 
@@ -38,7 +38,7 @@ def check_complete(stream: Stream, group: Group) -> None:
 
 
 def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
-    """Names of missing and repeated keys; the pipeline is read once more for them, as by a single process."""
+    """Names of missing and repeated keys; a single process reads the pipeline once more to find them."""
     source = stream.source
     assert isinstance(source, PipelineSource)
     times = dict(zip(values.numpy().view(np.uint64).tolist(), counts.tolist(), strict=True))
@@ -52,8 +52,8 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     if len(given) != len(source):
         parts.append(f"a single process read {len(given)} different keys from the pipeline")
     return (
-        f"stream {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and"
-        " workers (nodesplitter=webdataset.split_by_node), limit it to one epoch, or correct the count"
+        f"stream {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and workers"
+        " (nodesplitter=webdataset.split_by_node), limit it to one epoch, or correct the count"
     )
 
 

@@ -1,4 +1,4 @@
-"""What the results of a run say of its streams."""
+"""Describe the streams of a run for the results."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from oodlit.results import DatasetInfo
 
 
 def train_name(streams: Sequence[Stream]) -> str:
-    """Name of the training images in results: what is kept of them does not tell several streams apart."""
+    """Name of the training images in results, which join all training streams."""
     return "+".join(stream.name for stream in streams if stream.role is Role.TRAIN)
 
 

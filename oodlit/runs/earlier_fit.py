@@ -1,4 +1,4 @@
-"""Detectors that come fitted into a run: from a folder, or from a run before."""
+"""Detectors that were fitted before a run: loaded from a folder, or fitted by an earlier run."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from oodlit.detectors.contract.saving import fit_digest
 
 
 class EarlierFit:
-    """What an earlier fit belongs to, and which detectors keep it.
+    """Which detectors keep an earlier fit, and the backbone that this fit belongs to.
 
     Args:
         folder: Where it was loaded from; None for detectors that the user made.
@@ -35,7 +35,7 @@ class EarlierFit:
         return self._digest or (fit_digest(kept) if kept else "")
 
     def check(self, kept: Mapping[str, Detector], here: FitOrigin) -> None:
-        """Refuse a backbone that the kept fits do not belong to.
+        """Check that the kept fits belong to this backbone.
 
         Raises:
             FingerprintError: Weights, transform, width or number of classes differ.
@@ -47,7 +47,7 @@ class EarlierFit:
             FitOrigin(detector.fitted_on).check(FitOrigin(here.fingerprint), source=f"detector {name!r}")
 
     def note_end(self, fitted: Iterable[Detector], origin: FitOrigin | None, *, keeps: bool, begun: bool) -> None:
-        """Note what the detectors belong to when a run has ended, complete or not.
+        """Remember the backbone of the fits when a run ends, complete or not.
 
         Args:
             fitted: Detectors that the run fitted.

@@ -1,4 +1,4 @@
-"""The folder of a run: what is finished while it runs, and at its end results, fit, thumbnails and the page.
+"""The output folder of a run: finished streams during the run; results, fit, thumbnails and page at the end.
 
 Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
 end one switch replaces them by the new ones, and `unfinished` goes.
@@ -29,7 +29,7 @@ FITTED = "fitted"
 
 
 class OutputFolder:
-    """Where a run writes.
+    """The folder that a run writes to.
 
     Args:
         path: The folder; made if need be.
@@ -64,7 +64,7 @@ class OutputFolder:
         return folder if folder.is_dir() else None
 
     def kept_record(self) -> RunRecord | None:
-        """The record of an interrupted run; None if there is none that can be read."""
+        """The record of an interrupted run; None if there is none, or if it is not readable."""
         try:
             return unfinished.read_record(self._unfinished, RunRecord)
         except (FileNotFoundError, DataError):
@@ -78,7 +78,7 @@ class OutputFolder:
         origin: FitOrigin,
         group: Group,
     ) -> None:
-        """Keep record and fit, as soon as there is a fit; all processes call it."""
+        """Save the record and the fit after fitting; all processes must call it."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         if self._process == 0:
             more = {"datasets": list(datasets), "detectors": list(detectors), "processes": self._processes}
@@ -92,7 +92,7 @@ class OutputFolder:
         self.fit = gather_objects(group, self.fit)[0]  # nobody writes scores before the folder is the new one
 
     def resume(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
-        """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
+        """Resume with the record and fit of an earlier start; `over` lists streams whose scores are already saved."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)
         self.fit = fit_digest(self._unfinished / FITTED)
@@ -105,7 +105,7 @@ class OutputFolder:
         *,
         detectors: Sequence[str],
     ) -> None:
-        """Keep the share of this process of a stream that is over; a second call for it does nothing."""
+        """Save this process's scores of a finished stream; a second call for the same stream does nothing."""
         if dataset not in self._kept:
             self._kept.add(dataset)
             if sums is not None:  # first: the stream is finished when the scores are there
@@ -121,7 +121,7 @@ class OutputFolder:
         detectors: Mapping[str, Detector],
         origin: FitOrigin | None,
     ) -> Exception | None:
-        """Replace what an earlier run left by the results, the fit, the thumbnails and the page, in one switch.
+        """Write results, fit, thumbnails and page, and replace those of an earlier run in one step.
 
         Args:
             write: Writes the results: `write(folder, add=..., keep=...)`.
@@ -151,12 +151,12 @@ class OutputFolder:
 
     @property
     def kept(self) -> Path | None:
-        """What an interrupted run has finished; None if that is nothing."""
+        """Folder with the finished part of an interrupted run; None if nothing is finished."""
         return self._unfinished if (self._unfinished / unfinished.RUN).is_file() else None
 
 
 def lock_folder(folder: Path, *, what: str = "output_dir", name: str = LOCK) -> contextlib.ExitStack:
-    """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
+    """Lock a folder until the returned object is closed, so that two runs cannot mix their files.
 
     Args:
         folder: The folder; it exists.
@@ -171,14 +171,15 @@ def lock_folder(folder: Path, *, what: str = "output_dir", name: str = LOCK) -> 
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: another run is writing there; wait for it to finish, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait until that run is complete, or choose"
+            " another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held
 
 
 def check_not_in_use(folder: Path) -> None:
-    """Refuse an existing folder that another run is writing to.
+    """Check that no other run is writing to an existing folder.
 
     Raises:
         InvalidArgumentError: Another run is writing there, or nothing can be written there.
@@ -197,7 +198,7 @@ def working_folder(folder: Path) -> str:
 
 
 def _linked(source: Path, target: Path) -> bool:
-    """Whether a folder of files could be given a second name, which costs no space."""
+    """Copy a folder of files, by links if possible; False if the folder does not exist."""
     if not source.is_dir():
         return False
     target.mkdir()
@@ -210,7 +211,7 @@ def _linked(source: Path, target: Path) -> bool:
 
 
 def check_writable(folder: Path, *, what: str = "output_dir") -> None:
-    """Make a folder to write to.
+    """Create a folder, and check that files can be written to it.
 
     Args:
         folder: The folder.
@@ -225,5 +226,5 @@ def check_writable(folder: Path, *, what: str = "output_dir") -> None:
             pass
     except OSError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
+            f"{what}={str(folder)!r}: cannot write to this folder ({error}); choose a writable folder"
         ) from error

@@ -1,4 +1,4 @@
-"""How far a run has come, kept on disk so that it can resume after an interruption.
+"""Progress of a run, saved to disk so that the run can resume after an interruption.
 
 The hidden folder `.progress` beside results or cache holds one small file for each stream and process, which is
 replaced as a whole. Each kind of run decides what it keeps there: rows with scores, statistics of training streams, or
@@ -29,7 +29,7 @@ from oodlit.runs.choice import Choice
 
 FOLDER, RUN = ".progress", "run.json"
 TRAINING = "(training)"
-"""Stands for the statistics of all training streams, in place of the name of a stream."""
+"""Name under which the statistics of all training streams are saved."""
 SHARE_OF_TIME = 0.05
 """Largest share of the run's time to spend on writing."""
 
@@ -48,7 +48,7 @@ class Journal:
     def files(self, process: int | None = None) -> list[Path]:
         """The files of one process, or of all."""
         if self.folder.is_symlink():
-            raise DataError(f"{self.folder}: is a link; expected a folder that oodlit made")
+            raise DataError(f"{self.folder}: is a link; expected a folder that oodlit created")
         return sorted(self.folder.glob(f"*{self.suffix}" if process is None else f"*-{process:04d}{self.suffix}"))
 
     def read(self, file: Path) -> Any:
@@ -63,7 +63,7 @@ class Journal:
             raise DataError(f"{file}: damaged ({type(error).__name__}); start without resuming") from error
 
     def write(self, stream: str, process: int, entry: Mapping[str, Any]) -> None:
-        """Write the entry of a stream and process in place of the earlier one."""
+        """Write the entry of a stream and process; it replaces the earlier entry."""
         buffer = io.BytesIO()
         if self.suffix == ".json":
             buffer.write(json.dumps(entry).encode())
@@ -82,7 +82,7 @@ class Journal:
 
 
 class Kept(NamedTuple):
-    """What one process had of one stream.
+    """Progress of one process in one stream.
 
     Args:
         batches: How many of its batches are in.
@@ -96,7 +96,7 @@ class Kept(NamedTuple):
 
 
 class Progress:
-    """Keeps the progress of one process.
+    """Saves the progress of one process.
 
     Args:
         folder: Folder of the results.
@@ -120,7 +120,7 @@ class Progress:
         return hashlib.blake2b(json.dumps(self.key, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def start(self, group: Group, *, resume: bool) -> dict[str, Kept]:
-        """Find what an earlier run of the same key has left, or remove it. All processes call it.
+        """Return the progress of an earlier run with the same key, or delete it. All processes must call it.
 
         Returns:
             By name of the stream, what is this process's of it.
@@ -147,7 +147,7 @@ class Progress:
         return time.monotonic() - self._last >= self._pause
 
     def keep(self, stream: str, kept: Kept) -> None:
-        """Write what this process has of a stream."""
+        """Save the progress of this process in a stream."""
         start = time.monotonic()
         self.journal.write(stream, self.process, {"stream": stream, **kept._asdict()})
         self._last = time.monotonic()
@@ -155,16 +155,16 @@ class Progress:
             self._pause = max(self.every_s, (self._last - start) / SHARE_OF_TIME)
 
     def drop(self, stream: str) -> None:
-        """Forget what this process has of a stream."""
+        """Delete the progress of this process in a stream."""
         self.journal.drop(stream, self.process)
 
     def clear(self) -> None:
-        """Forget everything: the run is complete."""
+        """Delete all progress, because the run is complete."""
         if self.process == 0:
             remove(self.folder)
 
     def _earlier(self) -> dict[str, int] | None:
-        """How the earlier run was cut, if it was this one."""
+        """How the earlier run was split into batches, if it had the same key."""
         try:
             found = read_json(self.folder / RUN, dict)
             return (
@@ -174,7 +174,7 @@ class Progress:
             return None
 
     def _load(self, earlier: Mapping[str, int]) -> dict[str, Kept]:
-        """What is left of the streams; cut otherwise now, only of those that were over, and of no fit."""
+        """The progress that can be reused; if batches are formed differently, only finished streams."""
         if earlier["processes"] != self.cut["processes"]:
             return {}
         found = {one.pop("stream"): Kept(**one) for one in map(self.journal.read, self.journal.files(self.process))}
@@ -187,7 +187,7 @@ def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
 
 
 def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, streams: Sequence[Any]) -> dict[str, Any]:
-    """All that the scores of a run depend on: two runs with one key have the same."""
+    """Everything that the scores of a run depend on: runs with equal keys have equal scores."""
     decoder = decoder_of(datamodule.decode)
     return {
         "oodlit": __version__,
@@ -209,7 +209,7 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
 
 
 def _without_settings(key: Mapping[str, Any]) -> dict[str, Any]:
-    """A digest in place of the settings of detectors: secrets are not written, and still distinguish runs."""
+    """Replace the settings of detectors by a digest, which distinguishes runs without writing secrets."""
     detectors = key["detectors"]
     if isinstance(detectors, str):
         return dict(key)
@@ -218,7 +218,7 @@ def _without_settings(key: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_same(found: Any, key: Mapping[str, Any]) -> bool:
-    """Whether two runs are the same, as far as the facts about streams are known of both."""
+    """Whether two runs are the same; facts about streams that one of them did not record are ignored."""
     streams, known = key["streams"], found["streams"]
     if {**found, "streams": 0} != {**key, "streams": 0} or streams.keys() != known.keys():
         return False
@@ -226,6 +226,6 @@ def _is_same(found: Any, key: Mapping[str, Any]) -> bool:
 
 
 def _acceleration_of(trainer: Any, datamodule: OODDataModule) -> dict[str, Any]:
-    """Faster ways to the scores; JPEGs have other pixels on other kinds of devices."""
+    """Options that speed up a run, and the kind of device if JPEGs are decoded on it, since pixels differ."""
     options: dict[str, Any] = trainer.lightning_module.acceleration.options
     return options | ({"decode_on_device": trainer.strategy.root_device.type} if datamodule.decode_on_device else {})

@@ -1,4 +1,4 @@
-"""The record of a run, with everything required to check and repeat its numbers."""
+"""Make the record of a run, with everything required to check and repeat its numbers."""
 
 import platform
 import sys
@@ -47,7 +47,7 @@ R = TypeVar("R", bound=RunRecord)
 
 
 def run_record(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, choice: Choice) -> ImageRunRecord:
-    """The record of a run of images, as far as it is known before the first image."""
+    """The part of the record of a run of images that is known before the first image."""
     record = common_record(ImageRunRecord, trainer, datamodule, choice)
     published = published_as(module.network, choice.transform)
     return structs.replace(
@@ -66,7 +66,7 @@ def run_record(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule,
 
 
 def common_record(kind: type[R], trainer: pl.Trainer, datamodule: OODDataModule, choice: Choice) -> R:
-    """What is recorded of a run of any kind."""
+    """The part of the record that runs of every kind have."""
     detectors = choice.detectors
     return kind(
         versions={"oodlit": __version__, "python": platform.python_version(), **_versions()},
@@ -106,7 +106,7 @@ def _dry_run(trainer: pl.Trainer) -> str:
 
 
 def _same_order(detector: Detector, others: Mapping[str, Detector]) -> dict[str, str]:
-    """Reasons of `Detector.same_order_as` by the names that detectors have in the run."""
+    """Reasons of `Detector.same_order_as`, by the names of the detectors in this run."""
     keys = {kind: key for key, kind in known_detectors().items()}
     found = {name: detector.same_order_as.get(keys.get(type(other), "")) for name, other in others.items()}
     return {name: reason for name, reason in found.items() if reason is not None}

@@ -1,4 +1,4 @@
-"""What each kind of run does with its batches. `oodlit.runs.shell` decides when."""
+"""The interface of recorders: what a kind of run does with its batches; `oodlit.runs.shell` decides when."""
 
 from abc import ABC, abstractmethod
 from typing import Any
@@ -7,7 +7,7 @@ from oodlit.base.plan import RunPlan
 
 
 class Recorder(ABC):
-    """Take the batches of one `trainer.predict`.
+    """Receives the batches of one `trainer.predict`.
 
     The calls are `begin`, `ready`, for each batch `check` and `take`, then `finish` and `publish`. A run that fails
     calls `stop` in place of what is left.
@@ -19,7 +19,7 @@ class Recorder(ABC):
     """Text about slow detectors; empty until measured."""
 
     def begin(self) -> None:  # noqa: B027  # beside another run, that run decides which streams are read
-        """Find what an earlier start of the run has left, and make room; `plan` is in force from here on."""
+        """Restore the progress of an earlier start, and allocate memory; `plan` is valid from this call on."""
 
     def ready(self) -> None:  # noqa: B027  # few recorders look at other callbacks
         """Run checks that require all other callbacks to be set up."""
@@ -34,7 +34,7 @@ class Recorder(ABC):
 
     @abstractmethod
     def take(self, outputs: Any, batch: Any, index: int, *, is_last: bool) -> None:
-        """Take in the outputs of one batch of stream number `index`.
+        """Record the outputs of one batch of stream number `index`.
 
         Args:
             outputs: What `predict_step` returned.
@@ -45,14 +45,14 @@ class Recorder(ABC):
 
     @abstractmethod
     def finish(self) -> None:
-        """Join what all processes have. Each of them calls it once."""
+        """Join the rows of all processes. Every process must call it once."""
 
     def publish(self) -> None:  # noqa: B027  # a cache has nothing to publish
-        """Write and log what the run leaves. Nothing that happens here concerns other processes."""
+        """Write and log the results. Errors here do not affect other processes."""
 
     @abstractmethod
     def stop(self, error: BaseException) -> str:
-        """Give up after an error.
+        """Stop after an error.
 
         Returns:
             What is kept of the run, and how to resume it; empty if nothing is.

@@ -1,4 +1,4 @@
-"""What a run takes over from an earlier, interrupted start."""
+"""Restore the progress of an earlier, interrupted start of a run."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from oodlit.scoring.clock import latest
 
 @dataclass
 class Resumed:
-    """What exists already.
+    """Progress of an earlier start.
 
     Args:
         has_fit: Whether the detectors are fitted.
@@ -45,7 +45,7 @@ class Resumed:
     time: Mapping[str, Any] | None = None
 
     def count(self, stream: str) -> None:
-        """One more batch of a stream is in."""
+        """Count one more finished batch of a stream."""
         self.done[stream] = self.done.get(stream, 0) + 1
 
 
@@ -59,7 +59,7 @@ def resume(
     *,
     within: bool,
 ) -> tuple[Resumed, Choice, RunPlan]:
-    """What this process takes over, and choice and plan of the rest of the run. All processes call it.
+    """Return the restored progress of this process, and choice and plan of the rest. All processes must call it.
 
     Args:
         kept: What this process had, by stream.
@@ -85,7 +85,7 @@ def resume(
 def _fit(
     kept: Mapping[str, Kept], choice: Choice, streams: Sequence[Stream], output: OutputFolder, group: Group
 ) -> tuple[bool, Choice, dict[str, str]]:
-    """Whether all processes resume with a fit; the choice with it, and why other detectors were left out of it."""
+    """Whether all processes resume with a fit; the choice with that fit, and why detectors are missing from it."""
     record, train = output.kept_record(), train_name(streams)
     is_same = record is not None and record.key == output.progress.digest
     fits = gather_objects(group, is_same and output.kept_fit is not None)
@@ -100,7 +100,7 @@ def _fit(
 
 
 def _training(kept: Mapping[str, Kept], streams: Sequence[Stream], pipelines: Set[str], *, within: bool) -> Resumed:
-    """What this process takes over before the fit: statistics of a part of the training streams."""
+    """Progress of this process before the fit: statistics of a part of the training streams."""
     can_resume = within and not any(s.name in pipelines for s in streams if s.role is Role.TRAIN)
     training = kept.get(TRAINING) if can_resume else None
     done = dict(training.state["batches"]) if training else {}
@@ -110,7 +110,7 @@ def _training(kept: Mapping[str, Kept], streams: Sequence[Stream], pipelines: Se
 def _scored(
     rows: dict[str, Kept], left_out: Mapping[str, str], streams: Sequence[Stream], group: Group
 ) -> tuple[Resumed, frozenset[str]]:
-    """What this process takes over after the fit, and the streams that all processes have scored."""
+    """Progress of this process after the fit, and the streams that all processes have scored."""
     tests = [stream.name for stream in streams if stream.role is not Role.TRAIN]
     over = frozenset(name for name, one in rows.items() if one.is_over)
     by_all = frozenset.intersection(*gather_objects(group, over)) & set(tests)
@@ -130,7 +130,7 @@ def _scored(
 
 
 def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) -> tuple[Choice, dict[str, str]]:
-    """The choice with the fitted detectors, and why others were left out when they were fitted."""
+    """The choice with the fitted detectors, and why the fits of the remaining detectors failed."""
     assert output.kept_fit is not None
     fitted, origin = load(output.kept_fit)
     left_out = {name: reasons.get(name, "failed before") for name in choice.detectors if name not in fitted}
@@ -139,7 +139,7 @@ def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) 
 
 
 def _text(done: Mapping[str, int], *others: str) -> str:
-    """What was taken over, as text.
+    """Describe the restored progress.
 
     Example:
         >>> _text({"val": 3, "far": 1}, "the fit")

@@ -1,4 +1,4 @@
-"""What differs between runs over images and runs over boxes."""
+"""The interface of the parts that differ between runs over images and runs over boxes."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -29,7 +29,7 @@ class RowKind(Recorder):
 
     @abstractmethod
     def make_statistics(self) -> Statistics:
-        """Empty statistics for the fit, once it is sure that there is memory for them."""
+        """Check that there is enough memory, and return empty statistics for the fit."""
 
     @abstractmethod
     def take_training(self, outputs: Any, stream: Stream) -> None:
@@ -41,11 +41,11 @@ class RowKind(Recorder):
 
     @abstractmethod
     def check_fit_rows(self) -> int:
-        """Return the number of rows of all processes to fit on; refuse to fit on none where detectors need some."""
+        """Count the training rows of all processes; raise an error if there are none, but detectors require some."""
 
     @abstractmethod
     def is_of(self, folder: Path, key: str) -> bool:
-        """Whether the results in a folder are those of this run."""
+        """Whether a folder contains the results of this run."""
 
     @abstractmethod
     def evaluate(self) -> Any:
@@ -57,25 +57,25 @@ class RowKind(Recorder):
 
     @abstractmethod
     def run_log(self) -> RunLog:
-        """What loggers get."""
+        """Content for loggers."""
 
     @abstractmethod
     def record(self) -> RunRecord:
-        """What is known about this run before its results."""
+        """The record of this run, without results."""
 
     @abstractmethod
     def findings(self) -> Iterable[Finding]:
-        """Findings of the results to warn of."""
+        """Findings of the results, which are shown as warnings."""
 
     def after_fit(self) -> None:  # boxes have no thresholds of training rows
-        """Score what is kept of the training rows."""
+        """Score the sample of the training rows."""
 
     def close_streams(self, over: Sequence[Stream]) -> None:  # parts of results over boxes are no results
-        """Keep the results of streams that are over for this process."""
+        """Save the rows of finished streams of this process."""
 
     def more_state(self) -> dict[str, Any]:
-        """What the progress keeps beside rows and scores."""
+        """Further values that the progress file stores, beside rows and scores."""
         return {}
 
     def restore_more(self, state: dict[str, Any]) -> None:  # see `more_state`
-        """Take over what `more_state` returned in an earlier start of this run."""
+        """Restore the values that `more_state` returned in an earlier start of this run."""

@@ -1,4 +1,4 @@
-"""What is checked before the first batch: packages, strategy, memory."""
+"""Checks before the first batch: packages, strategy, memory."""
 
 import warnings
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ MANY_BYTES = 1_000_000_000
 
 
 class Parts(NamedTuple):
-    """Classes of the parts of a kind of run.
+    """Classes that a kind of run expects: module, data module and outputs.
 
     Args:
         module: Of the LightningModule.
@@ -44,7 +44,7 @@ IMAGES = Parts(Backbone, "OODModule", OODDataModule, Outputs, "the roles of the 
 def check_packages(
     owner: str, trainer: object, module: object, datamodule: object, parts: Parts = IMAGES
 ) -> tuple[pl.Trainer, Any, Any]:
-    """Return trainer, module and data module of a run, or raise an error that names what is wrong with them.
+    """Check the classes of trainer, module and data module, and return the three objects.
 
     Raises:
         InvalidArgumentError: A part is of another class, or of another Lightning package.
@@ -65,14 +65,14 @@ def check_packages(
     if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
         raise InvalidArgumentError(
-            f"{owner}: expected {parts.needed}, got {given};"
-            f" call trainer.predict(module, datamodule) with an {parts.data.__name__}"
+            f"{owner}: expected {parts.needed}, got {given}; call trainer.predict(module, datamodule) with an"
+            f" {parts.data.__name__}"
         )
     return trainer, module, datamodule
 
 
 def check_images(batch: Any, like: Any, stream: str) -> None:
-    """Refuse images of another kind than those of the ID stream, before they reach the network.
+    """Refuse images that differ in kind from the ID stream, before the network receives them.
 
     Args:
         batch: What the loader gives.
@@ -86,14 +86,14 @@ def check_images(batch: Any, like: Any, stream: str) -> None:
     kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
     if len(images) and kinds[0] != kinds[1]:
         raise DataError(
-            f"stream {stream!r}: the images from {batch['key'][0]!r} on have shape"
-            f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
-            f" and {like.dtype}; all streams must go through the same transform"
+            f"stream {stream!r}: the images of the batch that begins with {batch['key'][0]!r} have shape"
+            f" {tuple(images.shape[1:])} and dtype {images.dtype}, but the ID stream has {tuple(like.shape[1:])}"
+            f" and {like.dtype}; use the same transform for all streams"
         )
 
 
 def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> Any:
-    """Return what `predict_step` returned, if it can be used.
+    """Check the class of the value that `predict_step` returned.
 
     Raises:
         InvalidArgumentError: It is of another class.
@@ -107,7 +107,7 @@ def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> 
 
 
 def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
-    """Refuse, before the pass over the training images, what they are too few for.
+    """Check before the run that there are enough training images for every detector.
 
     Raises:
         RequirementError: Names the detector and both numbers.
@@ -116,14 +116,14 @@ def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
         if detector.min_train > num_train:
             raise RequirementError(
                 f"{detector!r} requires at least {detector.min_train} training images, got {num_train}; choose"
-                " smaller settings, or add images"
+                " smaller settings of the detector, or add training images"
             )
 
 
 def check_memory(
     statistics: Statistics, facts: BackboneFacts, detectors: Sequence[Detector] = (), *, processes: int = 1
 ) -> int:
-    """Bytes that the training statistics, and what detectors keep beside them, will take in each process.
+    """Check that there is enough memory for the fit; return the bytes that each process requires.
 
     Args:
         statistics: What is accumulated; in the end every process holds the union.
@@ -142,8 +142,8 @@ def check_memory(
         shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
-            f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes})"
-            f" and {available / 1e9:.2f} GB are free; set bank_size of KNN, or remove the detector{fewer}"
+            f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}) and {available / 1e9:.2f} GB are"
+            f" free; set bank_size of KNN, or remove the detector{fewer}"
         )
     return needed
 
@@ -177,7 +177,7 @@ def check_is_list(owner: str, detectors: object) -> None:
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
-    """Refuse a second callback of the same kind: both would set what the module gives and which streams are read.
+    """Refuse a second callback of the same kind: both would set the outputs of the module and the streams to read.
 
     Raises:
         InvalidArgumentError: There are several.
@@ -192,7 +192,7 @@ def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
 
 
 def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str = "") -> None:
-    """Refuse strategies in which no process has the whole network, or none is left to hold the results.
+    """Refuse strategies that shard the network, or whose processes end before the results can be used.
 
     Args:
         owner: Name of the callback.
@@ -210,17 +210,17 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
-            "results would be lost with the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook); give"
-            f" {owner} an output_dir, and read the results with {loader}.load"
+            "the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook) end with the run, and so would the"
+            f" results; pass output_dir to {owner}, and read the results with {loader}.load"
         )
 
 
 def warn_of_many_predictions(needed: int) -> None:
-    """Warn where `trainer.predict(return_predictions=True)` would keep this many bytes of outputs in memory."""
+    """Warn if `trainer.predict(return_predictions=True)` would keep very large outputs in memory."""
     if needed > MANY_BYTES:
         warnings.warn(
-            f"trainer.predict keeps the outputs of all images, {needed / 1e9:.1f} GB per process;"
-            " pass return_predictions=False; the results do not require them",
+            f"trainer.predict keeps the outputs of all images in memory, {needed / 1e9:.1f} GB per process;"
+            " pass return_predictions=False, since the results do not require these outputs",
             stacklevel=3,
         )
 

@@ -1,4 +1,4 @@
-"""The lifecycle of runs over images and over boxes: fit detectors on some rows, score the others, resume."""
+"""The lifecycle of runs over images and over boxes: fit detectors on training rows, score test rows, resume."""
 
 import math
 import warnings
@@ -44,11 +44,11 @@ from oodlit.scoring.span import OTHER
 
 R = TypeVar("R", bound=RunRecord)
 REPORTED_EARLIER = ("failed", "random")
-"""Kinds of findings that are logged or warned about as soon as they are known."""
+"""Kinds of findings that are reported as soon as they are known, not at the end of the run."""
 
 
 class ScoredRun(RowKind):
-    """Fit detectors on the rows of the training streams, and score the rows of all others.
+    """Fit detectors on the rows of the training streams, and score the rows of all other streams.
 
     Processes meet at two points: `finish_fit` and `finish`.
 
@@ -86,12 +86,12 @@ class ScoredRun(RowKind):
         self.results: Any = None
 
     def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
-        """All that the scores depend on."""
+        """Everything that the scores depend on."""
         return run_key(self.choice, self.datamodule, self.trainer, streams)
 
     @property
     def detectors(self) -> dict[str, Detector]:
-        """Detectors that apply, by name."""
+        """Applicable detectors, by name."""
         return self.choice.detectors
 
     @property
@@ -107,7 +107,7 @@ class ScoredRun(RowKind):
         return -(-images // self.trainer.world_size) * 4 * (facts.width + facts.num_classes)
 
     def begin(self) -> None:
-        """Resume an earlier start of this run, and make room for statistics and rows.
+        """Restore the progress of an earlier start of this run, and allocate memory for statistics and rows.
 
         Raises:
             RunIsCompleteError: The folder holds the results of this run.
@@ -134,7 +134,7 @@ class ScoredRun(RowKind):
                 self._restore(self.resumed.training.state)
 
     def _resume(self, output: OutputFolder) -> None:
-        """Find what an earlier start of this run has left, and plan the rest of it."""
+        """Restore the progress of an earlier start of this run, and plan the remaining run."""
         streams, trainer = self.datamodule.planned_streams, self.trainer
         output.progress = progress = Progress(
             output.path,
@@ -151,8 +151,8 @@ class ScoredRun(RowKind):
         if is_over:
             warn_of_changed_files(streams, written, "if images were replaced, repeat the run with --again")
             raise RunIsCompleteError(
-                f"{output.path}: this run is already complete; load it with {self.loader}.load, or repeat it"
-                " without resume=True"
+                f"{output.path}: this run is already complete; load the results with {self.loader}.load, or repeat the"
+                " run without resume=True"
             )
         group = cpu_group()
         kept = progress.start(group, resume=self.options.resume)
@@ -174,11 +174,11 @@ class ScoredRun(RowKind):
         self.restore_more(state)
 
     def check(self, batch: Any, index: int) -> None:
-        """Start the time of the backbone."""
+        """Begin to measure the time of the backbone."""
         self.clock.enter("backbone", images=len(batch["image"]))
 
     def take(self, outputs: Any, batch: Any, index: int, *, is_last: bool) -> None:
-        """One batch of stream number `index`; the last one of this process, or not."""
+        """Record one batch of stream number `index`; `is_last` marks the last batch of this process."""
         self.clock.enter(OTHER)
         stream = self.reading[index]
         is_test = stream.role is not Role.TRAIN
@@ -203,12 +203,12 @@ class ScoredRun(RowKind):
             self.cost = self.costs.text() or self.cost
 
     def add(self, dataset: str, found: Any, scores: Mapping[str, Tensor], outputs: Outputs | None) -> None:
-        """Keep scored rows of a data set; a detector that gave NaN is left out."""
+        """Keep scored rows of a data set; a detector that returned NaN is skipped."""
         for name, error in self.rows[dataset].add(found, scores).items():
             self.scoring.leave_out(name, error, dataset, outputs)
 
     def _keep_progress(self, progress: Progress, stream: Stream, *, is_last: bool) -> None:
-        """Write how far this process has come, so that an interrupted run can resume here."""
+        """Save the progress of this process, so that an interrupted run can resume here."""
         done = self.resumed.done[stream.name]
         if stream.role is not Role.TRAIN:
             progress.keep(stream.name, Kept(done, is_last, self._state(stream.name)))
@@ -230,7 +230,7 @@ class ScoredRun(RowKind):
         return {**self.more_state(), "deviations": self.verification.state(), "time": self.clock.state()}
 
     def finish_fit(self) -> None:
-        """The first of the two points where processes meet: reduce the statistics and fit."""
+        """The first point where all processes meet: join the statistics and fit."""
         if self.fitting_done:
             return
         self.fitting_done = True
@@ -266,12 +266,12 @@ class ScoredRun(RowKind):
 
     @property
     def origin(self) -> FitOrigin:
-        """What a fit of this run belongs to."""
+        """The backbone that fits of this run belong to."""
         facts = self.choice.facts
         return FitOrigin(self.choice.fingerprint, facts.width, facts.num_classes, self.num_fitted)
 
     def _place_large(self) -> None:
-        """Banks go to the device of this run once, where they fit."""
+        """Copy banks to the device of this run once, if there is enough memory."""
         fitted = {name: self.detectors[name] for name in self.scoring.active}
         if text := place_large(fitted, self.module.device):
             pl.utilities.rank_zero_info(f"oodlit: {text}")
@@ -282,7 +282,7 @@ class ScoredRun(RowKind):
         self.start.earlier.note_end(self.choice.to_fit, origin, keeps=bool(self.choice.kept), begun=self.fitting_done)
 
     def finish(self) -> None:
-        """The second point where processes meet: join the rows and evaluate."""
+        """The second point where all processes meet: join the rows and evaluate."""
         self.finish_fit()
         self.close_streams(self.streams)
         self.clock.enter("waiting for processes")
@@ -306,7 +306,7 @@ class ScoredRun(RowKind):
         return ms_per_image(times), time_record(times)
 
     def publish(self) -> None:
-        """Write results, fit and page; log; warn of findings, last since warnings can be errors."""
+        """Write results, fit and page, log them, and finally warn about findings, since warnings can be errors."""
         if not self.trainer.is_global_zero:
             return
         # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
@@ -326,14 +326,14 @@ class ScoredRun(RowKind):
             warnings.warn(finding.text, FindingWarning, stacklevel=2)
 
     def stop(self, error: BaseException) -> str:
-        """Drop what was fitted if the fit was interrupted; say what is kept."""
+        """Discard an interrupted fit; return what is kept, as text."""
         self._note_end()
         kept = None if self.output is None else self.output.kept
         return "" if kept is None else self.where(kept)
 
     def where(self, kept: Path) -> str:
-        """What can be done with the folder of an interrupted run, as text."""
-        return f"finished data sets are kept in {kept}; {self.loader}.load reads it"
+        """Describe how to continue with the folder of an interrupted run."""
+        return f"finished data sets are kept in {kept}; read them with {self.loader}.load"
 
     def with_common(self, record: R) -> R:
         """A record with the fields that every kind of run has."""

@@ -1,4 +1,4 @@
-"""What Lightning sees of a run: hooks, other processes, signals, errors and the lock of the output folder."""
+"""The Lightning side of a run: hooks, other processes, signals, errors and the lock of the output folder."""
 
 import contextlib
 from abc import abstractmethod
@@ -46,18 +46,18 @@ class RunCallback(pl.Callback):
 
     @abstractmethod
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> Recorder:
-        """Check everything that can be wrong before the first batch, and return what takes the batches."""
+        """Check everything before the first batch, and return the recorder."""
 
     def ended(self, recorder: Any) -> None:
-        """Take over what a recorder has when all processes are joined."""
+        """Copy the joined results from the recorder to the callback."""
 
     @property
     def plan(self) -> RunPlan | None:
-        """What a run in progress asks of its module and data module; None before and after."""
+        """What a run in progress requires of module and data module; None before and after the run."""
         return None if self._recorder is None else self._recorder.plan
 
     def lock_folder(self, trainer: pl.Trainer) -> None:
-        """Create the output folder, and keep other runs away from it until this one ends.
+        """Create the output folder, and lock it until this run ends.
 
         Raises:
             InvalidArgumentError: Nothing can be written there, or another run holds it.
@@ -68,7 +68,7 @@ class RunCallback(pl.Callback):
             self._cleanup.enter_context(lock_folder(self._folder, what=self._argument, name=self._lock_name))
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Check everything that can be wrong, before the first batch."""
+        """Check everything before the first batch."""
         if stage != "predict":
             return
         peers.watch()
@@ -85,7 +85,7 @@ class RunCallback(pl.Callback):
             warn_of_many_predictions(recorder.prediction_bytes)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take back SIGTERM: Lightning handles it from here on, and would let the run continue."""
+        """Handle SIGTERM again: Lightning would handle it and let the run continue."""
         if self._ends_on_sigterm:
             end_on_sigterm()
         self._current().ready()
@@ -118,13 +118,13 @@ class RunCallback(pl.Callback):
         self._finish()
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
+        """Finish on a process without batches, for which Lightning skips the hooks of the loop."""
         self._finish()
         peers.forget()
         self._cleanup.close()  # not earlier: the end of torch.inference_mode would undo a change of autocast
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Tell the other processes, drop the state of the run, and report what is kept of it."""
+        """Inform the other processes, discard the state of the run, and report what is kept."""
         peers.tell(exception)
         leave_as_it_was(pl_module)
         recorder, self._recorder = self._recorder, None
@@ -133,7 +133,7 @@ class RunCallback(pl.Callback):
         self._cleanup.close()
 
     def _disable_autocast(self, trainer: pl.Trainer) -> None:
-        """Keep a surrounding `torch.autocast` from changing the precision of the run, which the record states."""
+        """Prevent a surrounding `torch.autocast` from changing the recorded precision of the run."""
         kinds = [kind for kind in {"cpu", trainer.strategy.root_device.type} if torch.is_autocast_enabled(kind)]
         for kind in kinds:
             self._cleanup.enter_context(torch.autocast(kind, enabled=False))

@@ -1,4 +1,4 @@
-"""What is known of a run before its first batch."""
+"""Description of a run before its first batch."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

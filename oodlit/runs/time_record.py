@@ -1,4 +1,4 @@
-"""Where the time went, for the record of a run, from what the clocks of all processes show."""
+"""Where the time of a run went, computed from the clocks of all processes."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain

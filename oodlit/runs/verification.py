@@ -1,4 +1,4 @@
-"""Whether a faster way to the outputs leads to the same outputs: compared on the first batches."""
+"""Check on the first batches that options which speed up a network do not change its outputs."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -47,7 +47,7 @@ def every_row(outputs: Outputs, exact: Outputs) -> Matched:
 
 
 class Verification:
-    """Compares the outputs of a run with those of the plain network, on one batch each for logits and for scores.
+    """Compares logits and scores of the first batches with those of the plain network.
 
     It does nothing for a network that runs plainly in the precision of its weights, on images that workers decoded. Of
     images that a device decodes, it is the first batches with such images that count.
@@ -76,12 +76,12 @@ class Verification:
 
     @property
     def record(self) -> AccelerationRecord:
-        """The options of the run, and how far its outputs are from those of the plain network."""
+        """The options of the run, and the deviations from outputs of the plain network."""
         entries = to_plain({**self.options, **self._found} if self.options else {})
         return as_type(entries, AccelerationRecord, where="acceleration")
 
     def check_logits(self, found: Any, batch: Any) -> None:
-        """Compare logits, or features where there are none, of the first images that have a spread.
+        """Compare the logits (without logits: the features) of the first images with those of the plain network.
 
         Raises:
             RequirementError: They deviate by too much; the message names the deviation and what to leave out.
@@ -103,7 +103,7 @@ class Verification:
             if not again <= allowed:
                 raise RequirementError(
                     f"{self._module.name}: two forward passes on the same images return {name} that differ by"
-                    f" {again:.2g} of their spread, even without {self._asked}. Part of the network is random, for"
+                    f" {again:.2g} standard deviations, even without {self._asked}. Part of the network is random, for"
                     " example active dropout; disable it"
                 )
         self._check(f"the {name}", deviation, allowed)
@@ -111,7 +111,7 @@ class Verification:
     def check_scores(
         self, found: Any, scores: Mapping[str, Tensor], batch: Any, detectors: Mapping[str, Detector]
     ) -> None:
-        """Compare the scores of the first test images that have a spread.
+        """Compare the scores of the first test images with those of the plain network.
 
         Raises:
             RequirementError: Those of a detector deviate by too much.
@@ -133,31 +133,31 @@ class Verification:
             self._check(f"the scores of {name!r}", value, MOST_OF_SCORES[self._is_loose])
 
     def join(self, group: Group) -> None:
-        """Take over what other processes found: the record is that of the largest deviations of all."""
+        """Join the deviations of all processes; the record contains the largest ones."""
         if not self.options:
             return
         for found in gather_objects(group, self._found):
             self.restore(found)
 
     def state(self) -> dict[str, Any]:
-        """What was found so far, for a run that resumes."""
+        """The deviations found so far, for a resumed run."""
         return self._found
 
     def restore(self, found: Mapping[str, Any]) -> None:
-        """Take over what another process, or an earlier start of the run, found."""
+        """Join the deviations that another process, or an earlier start of the run, has found."""
         for what, value in found.items():
             for of, number in value.items() if isinstance(value, dict) else [(None, value)]:
                 self._note(what, number, of=of)
 
     def _is_due(self, what: str, batch: Any) -> bool:
-        """Whether no images were compared yet, or no such with images that a device decoded as this batch has."""
+        """Whether a comparison is due: none was made yet, or none with images that a device decoded."""
         return any(what in left for left in self._due(batch))
 
     def _due(self, batch: Any) -> list[set[str]]:
         return [self._to_check, *([self._to_check_decoded] if "exact" in batch else [])]
 
     def _with_those_before(self, what: str, name: str, values: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
-        """Values and exact values, with those of the batches before that were too few."""
+        """Values and exact values, joined with those of earlier batches that were too small to compare."""
         pairs = self._too_few[what].setdefault(name, [])
         pairs.append((values.detach().cpu(), exact.detach().cpu()))
         one, other = zip(*pairs, strict=True)
@@ -200,8 +200,8 @@ class Verification:
             images = " on images that workers decode" if "deviation_of_pixels" in self._found else ""
             raise RequirementError(
                 f"{self._module.name} with {self._asked}: {what} of the first images deviate from those of the plain"
-                f" network{images} by {deviation:.2g} of their spread, at most {allowed:g} is allowed; leave the option"
-                " out"
+                f" network{images} by {deviation:.2g} standard deviations, but at most {allowed:g} is allowed; remove"
+                " the option"
             )
 
 
@@ -232,7 +232,7 @@ def relative_deviation(values: Tensor, exact: Tensor) -> float:
 
 
 def leave_as_it_was(module: object) -> None:
-    """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
+    """Switch off the options that speed up a network, after a failed run."""
     acceleration = getattr(module, "acceleration", None)
     if isinstance(acceleration, Acceleration):
         acceleration.stop()

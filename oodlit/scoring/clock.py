@@ -1,4 +1,4 @@
-"""Where the time of a run goes: at any moment, the time of a process belongs to one part of it."""
+"""Measure where the time of a run goes: at any moment, a process works on exactly one part of the run."""
 
 import time
 from collections import deque
@@ -15,7 +15,7 @@ MOST_EVENTS = 4096
 
 
 class Clock:
-    """The time of one process, cut into parts without gap or overlap: they sum to the whole.
+    """The time of one process by part of the run, without gaps or overlaps: the parts sum to the total time.
 
     The work of a CUDA device is queued, and nobody waits for it here: the moments are events in its queue, which are
     added up when they have passed. Other devices that queue their work are measured by the host.
@@ -41,19 +41,19 @@ class Clock:
         self.enter("preparation")
 
     def enter(self, part: str, detector: str = "", images: int = 0) -> None:
-        """The time from now on belongs to this part.
+        """Begin another part of the run: the time until the next call counts as this part.
 
         Args:
             part: One of `PARTS`.
-            detector: Whose fit or scores.
-            images: How many images go through it.
+            detector: Name of the detector that is fitted or computes scores.
+            images: Number of images that are processed.
         """
         self._passed.append(((part, detector), images, _event() if self._is_cuda else time.perf_counter()))
         if not self._is_cuda or len(self._passed) > MOST_EVENTS:
             self._add_up(wait=False)
 
     def wait_for_data(self) -> None:
-        """The next batch is asked for."""
+        """Begin to wait for the next batch."""
         self.enter(WAITING)
 
     def read(self, seconds: Mapping[str, float]) -> None:
@@ -62,20 +62,20 @@ class Clock:
             self.reading[name] += value
 
     def spans(self, *, wait: bool = True) -> list[Span]:
-        """The times so far, that of the current part up to its beginning.
+        """Return the time of each part so far, without the part in progress.
 
         Args:
-            wait: Whether to wait for what a device has not done yet; else it is left out.
+            wait: Whether to wait for unfinished work of the device; otherwise that work is left out.
         """
         self._add_up(wait=wait)
         return [Span(*key, *values) for key, values in self._sums.items()]
 
     def state(self, *, wait: bool = False) -> dict[str, Any]:
-        """All that was measured, as plain values; what a device has not done yet is left out by default."""
+        """All measured times as plain values, by default without unfinished work of the device."""
         return {"spans": [astuple(span) for span in self.spans(wait=wait)], "reading": dict(self.reading)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Add what `state` gave in an earlier start of the same run."""
+        """Add the times that `state` returned in an earlier start of the same run."""
         for part, detector, seconds, images in state["spans"]:
             self._add((part, detector), seconds, images)
         self.read(state["reading"])
@@ -105,7 +105,7 @@ def _seconds(start: Any, end: Any) -> float:
 
 
 def latest(states: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-    """Of what one process wrote down at several times, the last; None of nothing.
+    """Return the last of several states of one process; None if there are none.
 
     Example:
         >>> early, late = ({"spans": [("fit", "", s, 0)], "reading": {}} for s in (1.0, 2.0))

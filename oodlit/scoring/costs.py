@@ -14,7 +14,7 @@ LEAST_SECONDS = 10.0
 
 
 class Costs:
-    """Watches the first test batches of a run.
+    """Compares the detectors with the backbone during the first test batches of a run.
 
     Args:
         clock: The clock of the run.
@@ -29,7 +29,7 @@ class Costs:
         self._to_come = self._images = self._rows = 0
 
     def expect(self, images: Sequence[int], processes: int) -> None:
-        """Set the number of test images of each stream; each process reads its part of them."""
+        """Set the number of test images of each stream; every process reads a part of these images."""
         self._to_come = sum(-(-number // processes) for number in images)
 
     def count(self, images: int, rows: int) -> None:
@@ -41,7 +41,7 @@ class Costs:
             self._before = self._clock.spans(wait=False)
 
     def text(self) -> str:
-        """What the detectors cost, once, when it is known; empty before, after, and if there is nothing to say."""
+        """Return the cost of slow detectors as text, once it is measured; empty in all other calls."""
         if self._is_over or self._batches < WARM_UP + MEASURED:
             return ""
         spans = since(self._before, self._clock.spans(wait=False))
@@ -53,7 +53,7 @@ class Costs:
 
 
 def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
-    """What was measured in between."""
+    """Times measured between the two batches."""
     earlier = {(span.part, span.detector): span for span in before}
     nothing = Span("", "", 0.0, 0)
     pairs = ((span, earlier.get((span.part, span.detector), nothing)) for span in now)
@@ -61,7 +61,7 @@ def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
 
 
 def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the backbone", *, rows: float = 1.0) -> str:
-    """The detectors that take longer than the pass of the backbone, and what they add to the run.
+    """Describe the detectors that take longer than the backbone, and the time that they add to the run.
 
     Args:
         spans: Times of some batches.
@@ -84,8 +84,8 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     if added < LEAST_SECONDS:
         return ""
     return (
-        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)};"
-        f" about {duration(added)} added for the remaining {to_come:,} images"
+        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)}; about {duration(added)} added for the"
+        f" remaining {to_come:,} images"
     )
 
 

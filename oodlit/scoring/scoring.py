@@ -1,4 +1,4 @@
-"""Every detector on every batch: what it scores, how long it takes, and which one fails."""
+"""Score every batch with every detector, measure the time, and skip detectors that fail."""
 
 import logging
 import traceback
@@ -24,7 +24,7 @@ MOST_UNUSUAL = 8
 
 
 class Scoring:
-    """Scores batches with many detectors; one that fails is left out from then on, and the others continue.
+    """Scores batches with many detectors; a detector that fails is skipped, and the others continue.
 
     A custom detector is fitted on copies, and reads a copy of every batch: what it may write, in
     whatever way, reaches no other. The values from before would be lost for all that follow.
@@ -52,12 +52,12 @@ class Scoring:
         return [name for name in self.detectors if name not in self.failed]
 
     def restore(self, failed: Mapping[str, str], float64: Iterable[str]) -> None:
-        """Leave out what an earlier part of the same run has left out already."""
+        """Skip the detectors that failed before the run was interrupted."""
         self.failed |= {name: reason for name, reason in failed.items() if name in self.detectors}
         self.float64 |= set(float64) & self.detectors.keys()
 
     def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
-        """Fit a detector; leave it out if it cannot be fitted."""
+        """Fit a detector; skip it if the fit fails."""
         detector = self.detectors[name]
         self.clock.enter("fit", name)
         try:
@@ -69,7 +69,7 @@ class Scoring:
             self.clock.enter(OTHER)
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Scores, shape (batch,), of the active detectors; of some of them, if `names` are given."""
+        """Compute scores, shape (batch,), of the active detectors, or of those in `names`."""
         chosen = self.active if names is None else [name for name in names if name not in self.failed]
         is_first = not self._may_defer(outputs)
         scores = None if is_first else self._score_deferred(outputs, chosen)
@@ -95,7 +95,7 @@ class Scoring:
             if not granted or bool(torch.stack([value.to(outputs.device) for value in granted]).all()):
                 return scores
         except Exception as error:  # of which detector it is, and whether it is one, shows the careful way
-            _log.debug("a batch is scored again: %s", error)
+            _log.debug("a batch is scored again, because a check or a detector failed: %s", error)
         self._unusual += 1
         return None
 
@@ -113,11 +113,11 @@ class Scoring:
         return scores
 
     def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
-        """Continue without a detector; raise if none is left, or if the run is strict."""
+        """Continue without a detector; raise the error if no detector is left or if the run is strict."""
         self.first_error = self.first_error or error
         if self.strict:
             raise error
-        where = "" if outputs is None or not outputs.keys else f", in the batch from {outputs.keys[0]!r} on"
+        where = "" if outputs is None or not outputs.keys else f", in the batch that begins with {outputs.keys[0]!r}"
         self.failed[name] = " ".join(f"failed on {dataset!r}{where}: {type(error).__name__}: {error}".split())
         _log.warning("detector %r is skipped: it %s", name, self.failed[name])
         _log.debug("%s", "".join(traceback.format_exception(error)))
@@ -126,13 +126,13 @@ class Scoring:
 
 
 def _is_foreign(detector: Detector) -> bool:
-    """Whether a detector, or one inside it, is a custom one: nobody has tested what it writes to."""
+    """Whether a detector, or one inside it, is a custom one, which may write to shared tensors."""
     kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
     return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
 
 
 def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tuple[Statistics, Head | None]:
-    """A copy of what a detector is fitted on."""
+    """Copy the outputs that a detector is fitted on."""
     with plain_mode():
         own = Statistics(deepcopy(statistics[kind]) for kind in detector.required_statistics if kind in statistics)
         own.shapes |= statistics.shapes
@@ -140,7 +140,7 @@ def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tu
 
 
 def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
-    """A copy of the batch; images, hidden activations and the model only if the detector reads them."""
+    """Copy the batch; images, hidden activations and the model only if the detector reads them."""
     with plain_mode():  # writes to tensors of inference mode are not counted
         small = {n: v.clone() for n in _SMALL if (v := getattr(outputs, n)) is not None}
         images = outputs.images.clone() if outputs.images is not None and "images" in needs else None

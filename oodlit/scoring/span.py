@@ -1,4 +1,4 @@
-"""A part of the time of a run."""
+"""The time that one part of a run takes."""
 
 from dataclasses import dataclass
 

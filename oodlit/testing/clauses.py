@@ -150,7 +150,7 @@ def peers(factories: tuple[Factory, ...]) -> AbstractContextManager[None]:
 
 
 def peers_of(factory: Factory) -> tuple[Factory, ...]:
-    """Detectors that share the worker processes with `factory`; only itself if there are none."""
+    """Detectors that share the worker processes with `factory`; by default only `factory`."""
     named = _PEERS.get()
     return named if factory in named else (factory,)
 

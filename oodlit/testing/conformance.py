@@ -67,7 +67,7 @@ def check_detector(
     if malformed(detector):
         first = _run(check_declarations, factory, detector, problem, "", {})
         others = (check for name, check in wanted.items() if name != first.check)
-        why = "requires declarations of the documented form"
+        why = "the declarations are malformed"
         return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
     refuse_if_not_applicable(detector, problem, problem().facts)
     reported: dict[str, str] = {}

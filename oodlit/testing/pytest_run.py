@@ -1,4 +1,4 @@
-"""Run results as pytest tests, one per detector and unit test and one per limit.
+"""Check results in pytest: one test per detector and unit test, and one test per limit.
 
 `oodlit_pytest`, the entry point, loads this module on demand.
 """
@@ -63,7 +63,7 @@ class _Group(pytest.Collector):
     """The parent of a run's tests."""
 
     def collect(self) -> list[pytest.Item]:
-        """Nothing; `RunTests` adds the tests."""
+        """Collect nothing; `RunTests` adds the tests."""
         return []
 
 
@@ -85,7 +85,7 @@ class _LimitItem(pytest.Item):
             raise _Crossed("\n".join(map(str, found)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The values that cross the limit instead of a traceback."""
+        """Show the values that cross the limit instead of a traceback."""
         expected = isinstance(excinfo.value, _Crossed | OodlitError)
         return str(excinfo.value) if expected else super().repr_failure(excinfo, style)
 

@@ -69,7 +69,9 @@ def test_groups_without_a_name_are_refused_at_the_first_batch(group):
 
 @pytest.mark.parametrize("image", [torch.rand(1, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
 def test_a_stream_of_other_images_is_named(image):
-    with pytest.raises(DataError, match=r"'far': the images from 'far/0' on .* those of the ID stream \(3, 8, 8\)"):
+    with pytest.raises(
+        DataError, match=r"'far': the images of the batch that begins with 'far/0' .* but the ID stream has \(3, 8, 8\)"
+    ):
         predict([MSP()], [stream("val", Role.ID), stream("far", Role.OOD, image=image)])
 
 
@@ -77,7 +79,7 @@ def test_streams_of_one_image_and_without_labels():
     streams = [stream("val", Role.ID, 1, label=-1), stream("far", Role.OOD, 1)]
     results = predict([MSP()], streams).results
     assert results.value("fpr95", dataset="far", detector="msp") in (0.0, 1.0)
-    assert "accuracy of 'val': not computed, its images have no labels" in results.run.notes
+    assert "accuracy of 'val': not computed, because the images have no labels" in results.run.notes
 
 
 def test_iterable_of_ten_with_two_workers():

@@ -169,7 +169,7 @@ def test_processes_that_take_the_results_with_them_need_a_folder():
     """With ddp_spawn, `results` of the starting process would be None."""
     trainer = make_trainer(OODDetection([MSP()]))
     trainer.strategy._launcher = type("_MultiProcessingLauncher", (), {"launch": lambda _, f, *a, **k: f(*a)})()
-    with pytest.raises(InvalidArgumentError, match=r"ddp_spawn.* give OODDetection an output_dir"):
+    with pytest.raises(InvalidArgumentError, match=r"ddp_spawn.* pass output_dir to OODDetection"):
         trainer.predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
 
 

@@ -310,7 +310,7 @@ def test_scores_survive_when_they_cannot_be_evaluated(tmp_path):
     """Two images of one key are an error; the pass over the images is not lost."""
     far = Stream("far", Role.OOD, Twice())
     streams = [*(s for s in make_streams(with_train=False) if s.role is Role.ID), far]
-    with pytest.raises(DataError, match=r"far/0(?s:.*) kept in .*unfinished; Results\.load reads it"):
+    with pytest.raises(DataError, match=r"far/0(?s:.*) kept in .*unfinished; read them with Results\.load"):
         run([MSP()], streams=streams, output_dir=tmp_path / "out")
     kept = pd.concat([pd.read_parquet(part) for part in (tmp_path / "out" / "unfinished" / "scores").iterdir()])
     assert len(kept) == 32

@@ -234,8 +234,8 @@ def test_a_list_splits_the_pool(results, tmp_path):
         found = run([MSP()], streams=[*id_stream(), pool]).results
     texts = [finding.text for finding in found.findings if finding.kind == "split"]
     assert texts == [
-        "1 images of 'pool' are not listed in its split and not used, first 'pool/00/000'",
-        "1 images that the split of 'pool' lists were not among its images",
+        "1 images of 'pool' are not listed in the split and were not used, first 'pool/00/000'",
+        "1 images listed in the split of 'pool' were not found",
     ]
     assert found.run.pools["pool"].split == "as listed in split.csv"
     with pytest.raises(
@@ -387,6 +387,6 @@ def test_nan_of_an_estimation_image_takes_the_detector_out():
     assert part_of("03/001", 0.4) is Part.ESTIMATION
     found = run([MSP(), NaNOn()], streams=[*id_stream(), make_pool()]).results
     assert found.detectors == ("msp",)
-    assert "gave NaN for 1 of" in found.run.not_applicable["nanon"]
+    assert "returned NaN for 1 of" in found.run.not_applicable["nanon"]
     assert "pool/03/001" in found.run.not_applicable["nanon"]
     assert set(found.estimates["detector"]) == {"msp"}

@@ -106,7 +106,7 @@ def test_settings_are_checked_before_the_run(options):
 def test_a_folder_that_cannot_be_written_is_refused_before_the_first_batch(tmp_path):
     (tmp_path / "file").write_text("in the way")
     module = OODModule(CountingNet(6))
-    with pytest.raises(InvalidArgumentError, match="results cannot be written there"):
+    with pytest.raises(InvalidArgumentError, match="cannot write to this folder"):
         run([MSP()], module=module, output_dir=tmp_path / "file")
     assert not module.network.seen
 

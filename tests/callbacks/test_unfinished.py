@@ -47,7 +47,7 @@ def streams_broken_in(name: str) -> list[Stream]:
 def test_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp_path):
     with pytest.raises(DataError, match="the disk is gone") as caught:
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
-    assert "Results.load reads it" in caught.value.__notes__[0]
+    assert "read them with Results.load" in caught.value.__notes__[0]
     whole = run([MSP(), Mahalanobis()]).results
     with pytest.warns(UnfinishedRunWarning, match="finished: train, val, far; missing: tests, shifted"):
         results = Results.load(tmp_path)
@@ -83,7 +83,10 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
     with pytest.warns(UnfinishedRunWarning):
         results = Results.load(tmp_path)
     assert results.detectors == ("msp",)
-    assert results.run.not_applicable["bad"] == "has no scores of far; the run was interrupted before it recorded why"
+    assert (
+        results.run.not_applicable["bad"]
+        == "has no scores of far; the run was interrupted before the reason was recorded"
+    )
 
 
 def test_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):

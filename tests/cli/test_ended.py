@@ -113,7 +113,7 @@ def test_a_run_says_what_it_keeps_and_resumes(tmp_path, capsys, sent, code) -> N
     one = ended(arguments, sent, "the third batch is scored", tmp_path / "logs")
     assert one.code == code, one.stderr
     told = {"SIGTERM": "the process was asked to end (SIGTERM)", "SIGINT": "interrupted"}[sent]
-    kept = f"finished data sets are kept in {tmp_path / 'out' / 'unfinished'}; Results.load reads it"
+    kept = f"finished data sets are kept in {tmp_path / 'out' / 'unfinished'}; read them with Results.load"
     assert one.stderr.splitlines()[-1] == f"oodlit evaluate: {told} - {kept}"
     assert not list((tmp_path / "out").rglob("*.tmp"))
     if sent == "SIGINT":

@@ -127,7 +127,7 @@ def test_a_run_in_progress_is_not_called_interrupted(
         assert main(["guard", folder, "--fail-if", "model: accuracy < 0.1"]) == 2
         err = capsys.readouterr().err
         assert message in err
-        assert "Wait for it" in err
+        assert "Wait until the run is complete" in err
         with pytest.warns(UnfinishedRunWarning, match=message):
             assert main(["report", folder, "--out", str(tmp_path / "page.html")]) == 0
     if not is_newer:

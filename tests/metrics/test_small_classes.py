@@ -72,7 +72,7 @@ def test_a_class_of_one_image_among_others_leaves_means_without_interval():
         assert not math.isnan(row_of(results, metric)["value"])
     assert not math.isnan(row_of(results, "pooled_auroc")["ci_low"])
     (note,) = (note for note in results.run.notes if "have no interval" in note)
-    assert "1 of 3 classes have one image, first 'c0'" in note
+    assert "1 of 3 classes have only one image (first: 'c0')" in note
 
 
 def test_classes_of_one_image_each_are_a_sample_of_classes():
@@ -153,9 +153,8 @@ def test_coverage_of_means_over_small_classes(sizes, n_id):
     for shift in (1.0, 2.5, 4.0):
         found, truth = coverage(n_id, sizes, shift, simulations=2000)
         print(
-            f"n_id={n_id} sizes={sizes if len(sizes) < 4 else (len(sizes), sizes[0])}:"
-            f" FPR ({truth['fpr']:.3f}) {100 * found['fpr']:.1f} %, AUROC ({truth['auroc']:.3f})"
-            f" {100 * found['auroc']:.1f} %",
+            f"n_id={n_id} sizes={sizes if len(sizes) < 4 else (len(sizes), sizes[0])}: FPR ({truth['fpr']:.3f})"
+            f" {100 * found['fpr']:.1f} %, AUROC ({truth['auroc']:.3f}) {100 * found['auroc']:.1f} %",
             flush=True,
         )
         assert min(found.values()) >= 0.93 - 2 * 0.0057  # two standard errors of 2,000 simulations

@@ -193,7 +193,7 @@ def test_the_mean_within_a_box_of_a_ramp_is_its_middle(x, y, width, height, cell
 def test_of_a_pyramid_the_finest_map_is_taken_and_vectors_are_refused() -> None:
     maps = {"1": torch.zeros(1, 2, 4, 4), "0": torch.ones(1, 2, 8, 8)}
     assert bool((inside_boxes(maps, torch.tensor([[0.0, 0, 9, 9]]), (16, 16), layer="fpn", cells=2) == 1).all())
-    with pytest.raises(InvalidArgumentError, match=r"'fc': expected a map .* got \(1, 7\)"):
+    with pytest.raises(InvalidArgumentError, match=r"'fc': expected a feature map .* got \(1, 7\)"):
         inside_boxes(torch.zeros(1, 7), torch.zeros(1, 4), (16, 16), layer="fc", cells=2)
 
 

@@ -93,7 +93,9 @@ def test_what_is_not_there_is_named(folder, tmp_path) -> None:
         benchmark_of(folder, tmp_path)
     file = folder / "voc" / "val_coco_format.json"
     known = CocoSet("val", file, folder / "voc")
-    with pytest.raises(DataError, match=r"no pictures found in or below .* such as val_coco_format_000\.png"):
+    with pytest.raises(
+        DataError, match=r"no pictures of the annotations found in or below .* such as val_coco_format_000\.png"
+    ):
         ObjectBenchmark(CocoSet("val", file, tmp_path), [])
     content = json.loads(file.read_text())
     content["images"][1]["file_name"] = "../secret.png"

@@ -55,7 +55,7 @@ def test_corners_in_place_of_sides(tmp_path: Path) -> None:
     (found,) = results.run.findings
     assert found.kind == "places"
     assert found.text.startswith("near: ")
-    assert "of 80 boxes leave their image" in found.text
+    assert "of 80 boxes reach beyond their image" in found.text
     loaded = ObjectResults.load(results.save(tmp_path / "saved"))
     assert loaded.recompute(t_star=0.5).run.findings == [found]
 
@@ -63,7 +63,7 @@ def test_corners_in_place_of_sides(tmp_path: Path) -> None:
 def test_pixels_of_a_smaller_image(tmp_path: Path) -> None:
     (found,) = evaluated(tmp_path, of_near=lambda box: [0.5 * value for value in box]).run.findings
     assert found.kind == "places"
-    assert "near: all 80 boxes end within the first 50% of their image" in found.text
+    assert "near: all 80 boxes lie in the upper left 50% of their image" in found.text
 
 
 def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
@@ -73,15 +73,15 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ([2, 3, 4, 1], "; for 75% of them, it is the position of the object's class +1. Check"),
-        ([4, 1, 2, 3], "; for 75% of them, it is the position of the object's class -1. Check"),
-        ([4, 3, 2, 1], "have its class. Check that category ids"),  # no shift, but another order
+        ([2, 3, 4, 1], "; for 75%, the predicted index is the object's index +1. Check"),
+        ([4, 1, 2, 3], "; for 75%, the predicted index is the object's index -1. Check"),
+        ([4, 3, 2, 1], "have the object's class. Check that category ids"),  # no shift, but another order
     ],
 )
 def test_classes_in_another_order(tmp_path: Path, order: list[int], text: str) -> None:
     (found,) = evaluated(tmp_path, of_id=lambda box, kind: (box, order[kind - 1])).run.findings
     assert found.kind == "box_classes"
-    assert found.text.startswith("val: only 0 of 80 boxes that hit an object have its class")
+    assert found.text.startswith("val: only 0 of 80 boxes that hit an object have the object's class")
     assert text in found.text
 
 

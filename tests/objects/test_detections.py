@@ -77,20 +77,23 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
     [
         ({"boxes": torch.zeros(2, 5)}, r"\(boxes, 4\), got shape \(2, 5\) and dtype torch.float32"),
         ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, "floating-point tensor .* dtype torch.int64"),
-        ({"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])}, r"1 boxes end before they begin, first val/1#0"),
+        (
+            {"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])},
+            r"1 boxes have xmax < xmin or ymax < ymin, first val/1#0",
+        ),
         ({"boxes": torch.full((2, 4), torch.nan)}, "8 values of boxes are not finite"),
         ({"confidence": torch.zeros(3)}, r"confidence .* got shape \(3,\)"),
         ({"confidence": torch.tensor([20.0, 90.0])}, r"confidence to be in \[0, 1\], got 20\.\.90"),
         ({"confidence": torch.tensor([-0.5, 0.5])}, r"confidence to be in \[0, 1\], got -0\.5\.\.0\.5"),
         ({"image": torch.tensor([0, 7])}, r"positions of the 3 keys, got 0\.\.7"),
         ({"image": torch.tensor([0.0, 1.0])}, "image to be an integer tensor"),
-        ({"keys": ["val/0", "val/0", "val/1"]}, "distinct image keys, got twice: val/0"),
+        ({"keys": ["val/0", "val/0", "val/1"]}, "distinct image keys; these occur twice: val/0"),
         ({"keys": ["0", "1", "2"]}, "`dataset/image`, got '0'"),
         ({"sizes": torch.zeros(2, 2, dtype=torch.int64)}, r"sizes .* got shape \(2, 2\)"),
         ({"index": torch.tensor([0, -1])}, "index to be >= 0"),
         ({"image": torch.tensor([1, 1]), "index": torch.tensor([4, 4])}, "box val/1#4 occurs twice"),
         ({"outputs": Outputs(torch.zeros(3, 2))}, "outputs for each of 2 boxes, got 3"),
-        ({"outputs": Outputs(torch.zeros(2, 2), keys=["a", "b"])}, "keys of outputs differ"),
+        ({"outputs": Outputs(torch.zeros(2, 2), keys=["a", "b"])}, "outputs.keys differ"),
         ({"predictions": torch.zeros(1, dtype=torch.int64)}, r"predictions .* got shape \(1,\)"),
     ],
 )
@@ -104,7 +107,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     one, two = made([0]), made([1], dataset="near")
     with pytest.raises(InvalidArgumentError, match="no part given"):
         Detections.cat([])
-    with pytest.raises(InvalidArgumentError, match="distinct image keys, got twice: val/0"):
+    with pytest.raises(InvalidArgumentError, match="distinct image keys; these occur twice: val/0"):
         Detections.cat([one, one])
     with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
         Detections.cat([one, replace(two, outputs=None)])

@@ -146,7 +146,7 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])
     for name in ("val", "near_coco"):
         pq.write_table(_renamed(folder / f"{name}.parquet"), tmp_path / f"{name}.parquet")
-    with pytest.raises(InvalidArgumentError, match=r"\['msp'\] are names of detectors and of columns"):
+    with pytest.raises(InvalidArgumentError, match=r"\['msp'\] are names of both detectors and score columns"):
         evaluate_files(
             BoxFiles(tmp_path / "val.parquet", known.annotations),
             {"near": BoxFiles(tmp_path / "near_coco.parquet", near.annotations)},
@@ -189,7 +189,7 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
 def test_the_head_of_another_network_is_refused(folder: Path) -> None:
     weight = torch.tensor(CENTRES / 6, dtype=torch.float32)
     for wrong in (Head(weight, torch.ones(4)), Head(weight.flip(0), None), Head(torch.cat([weight, weight[:1]]), None)):
-        with pytest.raises(DataError, match="head: does not compute the logits of id"):
+        with pytest.raises(DataError, match="head: weight and bias do not reproduce the logits of id"):
             evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=wrong)
     with pytest.raises(DataError, match="head: expects 7 features, but the boxes of id have 8"):
         evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=Head(weight[:, :7], None))
@@ -202,7 +202,7 @@ def test_a_detector_that_fails_takes_no_other_with_it(folder: Path, monkeypatch:
     found = evaluated(folder, detectors=[MSP(), Energy(), KNN(k=3), Mahalanobis()], scores=())
     assert found.detectors == ("msp",)
     reasons = found.run.not_applicable
-    assert "failed on 'id', in the batch from 'id/0#0' on: ZeroDivisionError" in reasons["energy"]
+    assert "failed on 'id', in the batch that begins with 'id/0#0': ZeroDivisionError" in reasons["energy"]
     assert "it returned NaN for" in reasons["knn"]
     assert "failed on 'train': ZeroDivisionError" in reasons["mahalanobis"]
     assert len(found.run.findings) == 3
@@ -239,7 +239,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     assert found.detectors == ("my_score", "energy")
     page = (out / "report.html").read_text()
     assert "as published for COCO-near" in page
-    assert "the values are not of the same images" in page
+    assert "so the values come from different images" in page
     assert "&lt;b&gt;bike&lt;/b&gt;" in page
     assert "<b>bike" not in page
     with Image.new("RGB", (200, 150), (200, 200, 200)) as image:
@@ -286,7 +286,7 @@ def test_the_page_of_a_run_without_anything_is_made(folder: Path, tmp_path: Path
         found = evaluate_files(BoxFiles(tmp_path / "val.parquet"), splits, scores=["my_score"], t_star=0.1, bootstrap=5)
         page = write_object_report(found, tmp_path / "page.html").read_text()
     assert "tau: there is no ID box" in page
-    assert "no annotations; its boxes hit nothing" in page
+    assert "no annotations, so no box counts as hitting an object" in page
 
 
 def test_at_least_twenty_detectors_judge_boxes(folder: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_low_confidence_is_left_out(reader) -> None:
 def test_a_hidden_layer_within_each_box() -> None:
     (found,) = read(hugging_face("rt_detr"), IMAGES[:1], layers=["feature_map"])
     assert found.hidden["feature_map"].shape == (len(found), 8, 3, 3)
-    with pytest.raises(InvalidArgumentError, match="expected a map"):
+    with pytest.raises(InvalidArgumentError, match="expected a feature map"):
         read(hugging_face("yolos"), IMAGES[:1], layers=["vit.layernorm"])
 
 

@@ -149,7 +149,7 @@ def test_matched_boxes_hit_an_object_of_their_class(data) -> None:
 
 def test_without_any_box_nothing_is_fitted_but_train_free_detectors_score(data) -> None:
     high = SETTINGS.changed(t_star=0.999)
-    with pytest.raises(DataError, match=r"no box of the training images has a confidence of 0\.999 or more"):
+    with pytest.raises(DataError, match=r"no box of the training images has a confidence of at least 0\.999"):
         predict([Mahalanobis()], data, settings=high)
     results = predict([MSP()], data, make_module(min_confidence=0.99), settings=high)
     assert len(results.boxes) == 0
@@ -178,7 +178,7 @@ def test_parts_that_do_not_fit_are_told(data, folder) -> None:
         make_trainer(detection).predict(make_module(), torch.utils.data.DataLoader([1]))
     with pytest.raises(InvalidArgumentError, match="returns 2 class logits, but the data has 3"):
         make_trainer(detection).predict(make_module(2), data)
-    with pytest.raises(InvalidArgumentError, match="the detector's classes are b, a, c"):
+    with pytest.raises(InvalidArgumentError, match="the object detector has the classes b, a, c"):
         make_trainer(detection).predict(make_module(class_names=["b", "a", "c"]), data)
     with pytest.raises(InvalidArgumentError, match=r"expected t_star to be at least 0\.3, .* got 0\.2"):
         make_trainer(detection).predict(make_module(min_confidence=0.3), data)
@@ -301,7 +301,7 @@ def test_mixed_precision_is_compared_with_the_plain_network(folder, monkeypatch)
     assert set(found.deviation_of_scores) == {"msp", "mahalanobis"}
     monkeypatch.setattr("oodlit.runs.boxes.same_boxes.OVERLAP", 1.1)
     with pytest.raises(
-        RequirementError, match=r"only 0 of the \d+ boxes that the network finds in full precision are among"
+        RequirementError, match=r"only 0 of the \d+ boxes that the network predicts in full precision are among"
     ):
         record()
 

@@ -137,10 +137,10 @@ def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     with pytest.raises(DataError, match=told):
         read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
     wide = columns() | {"logits": [[0.0] * 4] * 3}
-    with pytest.raises(DataError, match="4 logits, 3 ID classes; drop the logit of the background"):
+    with pytest.raises(DataError, match="4 logits, 3 ID classes; remove the logit of the background class"):
         read_predictions(as_parquet(tmp_path, wide), near, classes=CLASSES)
     many = {name: list(values) * 10 for name, values in columns().items()} | {"category_id": [17, 17, 18] * 10}
-    with pytest.raises(DataError, match=r"wrong order of logits \(first: the largest logit .* for 0% of the boxes"):
+    with pytest.raises(DataError, match=r"wrong order of logits \(first: the largest logit .* in only 0% of the boxes"):
         read_predictions(as_parquet(tmp_path, many), near, classes=CLASSES)
 
 
@@ -164,7 +164,7 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -
         ({"bbox": [0, 0, 10**400, 1]}, "1 boxes are incomplete"),
         ({"bbox": [70, 1, 5, 5]}, r"1 boxes lie outside of their image \(first: box 1: \[70.0, .* expected pixels"),
         ({"bbox": [-9, 1, 5, 5]}, r"1 boxes lie outside of their image"),
-        ({"bbox": [5, 5, -1, 2]}, "1 boxes end before they begin .* x, y, width and height in JSON"),
+        ({"bbox": [5, 5, -1, 2]}, "1 boxes have a negative width or height .* x, y, width and height in JSON"),
         ({"category_id": None}, "1 of 3 boxes have no category_id"),
         ({"category_id": [1]}, r"category_id to be text or an integer, got \[1\]"),
     ],

@@ -188,7 +188,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
     found.save(tmp_path)
     content = (tmp_path / "objects.parquet").read_bytes()
     (tmp_path / "objects.parquet").write_bytes(content[:-1])
-    with pytest.raises(DataError, match=r"objects\.parquet: not the file that"):
+    with pytest.raises(DataError, match=r"objects\.parquet: does not match the checksum"):
         ObjectResults.load(tmp_path)
     (tmp_path / "objects.parquet").unlink()
     with pytest.raises(DataError, match=r"missing objects\.parquet"):
@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_named() -> None:
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
     refused([inside, moved], InvalidArgumentError, "key 'near/0' belongs to another data set")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
-    refused(taken, InvalidArgumentError, r"columns of the table of boxes, got \['overlap'\]")
+    refused(taken, InvalidArgumentError, r"columns of the table of boxes; rename \['overlap'\]")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
     refused([inside, sized], DataError, r"1 images differ from their annotated size, first near/0: .* got \[7, 7\]")
 
@@ -331,8 +331,8 @@ def test_what_users_should_hear() -> None:
     ]
     found = ObjectResults.from_sets(sets, class_names=("Dog",), settings=ObjectSettings(bootstrap=0))
     assert found.run.notes == [
-        "val: no annotations; its boxes hit nothing",
-        "near: 1 of 3 annotated images are in the run; others do not count",
+        "val: no annotations, so no box counts as hitting an object",
+        "near: 1 of 3 annotated images are in the run; the metrics ignore the remaining ones",
         "near: objects of classes named like ID classes are counted as unknown: dog",
     ]
     assert len(found.objects) == 1

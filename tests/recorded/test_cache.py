@@ -364,7 +364,7 @@ def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_p
     words += ["--cache", str(tmp_path / "cache")]
     for more in (["--strict"], ["--detectors", "[ODIN]"]):
         assert main([*words, *more]) == 1
-        assert "neither images nor the network, which odin read" in " ".join(capsys.readouterr().err.split())
+        assert "neither images nor the network, which odin require" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "cache").exists()
 
 
@@ -396,5 +396,5 @@ def test_a_pool_is_kept_whole_and_may_be_split_otherwise(tmp_path):
         assert made.run.pools == expected.run.pools
         assert made.severities("pool")["ood_class"].tolist() == expected.severities("pool")["ood_class"].tolist()
         pd.testing.assert_frame_equal(made.table, expected.table, rtol=1e-6)
-    with pytest.raises(InvalidArgumentError, match="stream 'pool' is a pool, and the split"):
+    with pytest.raises(InvalidArgumentError, match="stream 'pool' is a pool"):
         open_cache(tmp_path)

@@ -96,7 +96,9 @@ def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
 def test_dry_runs_are_recorded_again_when_more_images_are_requested(whole, tmp_path):
     for most in (4, 9):
         assert record(tmp_path, max_images=most) == sum(min(most, size) for size in SIZES.values())
-    with pytest.raises(DataError, match="'train' was recorded in a dry run of 9 of its 150 images; record it again"):
+    with pytest.raises(
+        DataError, match="'train' was recorded in a dry run of 9 of its 150 images; record the stream again"
+    ):
         open_cache(tmp_path, data=OODDataModule(make_streams()))
     cache, data = FeatureCache(tmp_path), OODDataModule(make_streams(), batch_size=4)
     make_trainer(cache).predict(make_module(), data, return_predictions=False)
@@ -140,9 +142,9 @@ def changed_weight():
     ("change", "message"),
     [
         ({"module": changed_weight}, "recorded with another network, .*: the state of the weights differs"),
-        ({"dtype": "float16"}, "with dtype float32, and float16 is asked for"),
-        ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, and bf16-mixed is asked for"),
-        ({"decode_on_device": True}, "with decoder workers, and cpu is asked for"),
+        ({"dtype": "float16"}, "with dtype float32, but this run uses float16"),
+        ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, but this run uses bf16-mixed"),
+        ({"decode_on_device": True}, "with decoder workers, but this run uses cpu"),
     ],
     ids=["network", "dtype", "precision", "decoder"],
 )
@@ -167,7 +169,7 @@ def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_a
 def test_other_names_of_the_classes_are_refused(tmp_path):
     streams = [stream for stream in make_streams(with_train=False) if stream.name in ("val", "far")]
     record(tmp_path, streams, class_names=list("abcdef"))
-    with pytest.raises(FingerprintError, match="the names of the classes differ"):
+    with pytest.raises(FingerprintError, match="the class names differ"):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
 
 
@@ -175,7 +177,9 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
     record(tmp_path, kill_at=20)
     with caplog.at_level("INFO"):
         record(tmp_path, batch_size=5)
-    assert "76 images of train are recorded again (before: batch_size 4, now 5)" in caplog.text
+    assert (
+        "76 images of train are recorded again, because a setting changed (batch_size was 4, is now 5)" in caplog.text
+    )
 
 
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
@@ -198,13 +202,13 @@ def test_where_the_first_process_is_refused_all_end(tmp_path):
 def test_who_does_not_see_the_manifest_says_so(tmp_path, monkeypatch):
     """As another machine, of which the folder of that name is its own."""
     monkeypatch.setattr(recording, "VISIBLE_S", 0.2)
-    with pytest.raises(DataError, match=r"is not seen here after 0\.2 s; all processes need the same folder"):
+    with pytest.raises(DataError, match=r"did not appear within 0\.2 s; all processes must use the same folder"):
         recording._wait_for("0123", tmp_path)
 
 
 def test_images_of_another_kind_and_labels_beyond_the_network_are_refused(tmp_path):
     one = Stream("grey", Role.OOD, MemorySource([Sample("0", torch.zeros(1, 8, 8))]))
-    with pytest.raises(DataError, match="all streams must go through the same transform"):
+    with pytest.raises(DataError, match="use the same transform for all streams"):
         record(tmp_path, [*make_streams(), one])
     wrong = Stream("new", Role.SHIFT, MemorySource([Sample("0", torch.zeros(3, 8, 8), label=6)]))
     with pytest.raises(DataError, match="label 6"):

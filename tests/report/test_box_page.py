@@ -58,7 +58,7 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     assert "the setting iou is 0.5 in one and 0.75 in other" in alike
     assert "Models and detectors" not in alike
     moved = made(Plain(), Plain(n_images=3))
-    assert "val has other images or objects in moved than in one" in render({"one": one, "moved": moved})
+    assert "the images or objects of val differ between one and moved" in render({"one": one, "moved": moved})
 
 
 def test_images_and_boxes_do_not_share_a_page() -> None:

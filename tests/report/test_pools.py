@@ -66,8 +66,8 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
     assert [band.split(" published")[0] for band in view["bands"]] == ["5 to 95 % of 539", "25 to 75 % of 539"]
     (line,) = view["standings"]
     assert re.fullmatch(
-        r"msp: above \d+ of 539 published curves \(softmax\) by the mean over levels;"
-        r" \d+ at s0, \d+ at s5, \d+ at s10\.",
+        r"msp: better than \d+ of 539 published curves \(softmax\) in the mean over levels,"
+        r" than \d+ at level s0, \d+ at s5, and \d+ at s10\.",
         line,
     )
     assert any("ID objects in 38 % of a sample of this pool" in found.text for found in many.findings)

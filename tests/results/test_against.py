@@ -95,12 +95,17 @@ def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | No
 @pytest.mark.parametrize(
     ("table", "change", "metric", "reason"),
     [
-        ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 there, fpr90 here"),
-        ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes there, 2 here"),
-        ("ninco", {}, "mean_aupr_s", "it is not known whether it is a mean over classes or over all images there"),
-        ("ninco_first_release", {}, "mean_auroc", "46 classes there, 64 here"),
-        ("mahalanobis_plus_plus", {}, "fpr95", "it is not known"),
-        ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco there; ssb_hard is not in this run"),
+        ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 in the table, fpr90 in this run"),
+        ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes in the table, 2 in this run"),
+        (
+            "ninco",
+            {},
+            "mean_aupr_s",
+            "the table does not state whether the value is a mean over classes or over all images",
+        ),
+        ("ninco_first_release", {}, "mean_auroc", "46 classes in the table, 64 in this run"),
+        ("mahalanobis_plus_plus", {}, "fpr95", "the table does not state whether"),
+        ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco; this run does not include ssb_hard"),
     ],
 )
 def test_unlike_rules_are_named_and_no_difference_is_given(
@@ -117,19 +122,19 @@ def test_unlike_rules_are_named_and_no_difference_is_given(
 
 def test_other_numbers_of_images_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=900).against("ninco")
-    assert row(frame, metric="mean_auroc")["reason"] == "50000 images of imagenet_val there, 900 here"
+    assert row(frame, metric="mean_auroc")["reason"] == "50000 images of imagenet_val in the table, 900 in this run"
     assert frame["difference"].isna().all()
 
 
 def test_sets_of_others_that_have_the_name_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=45_000, ood=NEAR_AND_FAR | {"textures": 40}).against("openood_imagenet1k")
     assert row(frame, dataset="near")["reason"] == NO_MODEL
-    assert row(frame, dataset="far")["reason"] == "5160 images of textures there, 40 here"
+    assert row(frame, dataset="far")["reason"] == "5160 images of textures in the table, 40 in this run"
     assert frame["rank"].notna().tolist() == (frame["dataset"] != "far").tolist()
     ours = ninco_run(("msp",), n_id=50_000, ood={"textures": 5_640, "sun": 10_000})
     frame = ours.against("human_centric", model="ViT-B16")
     assert set(frame.loc[frame["dataset"] == "textures", "reason"]) == {
-        "the number of images of textures there is not known"
+        "the table does not state the number of images of textures"
     }
     assert frame.loc[frame["dataset"] == "textures", ["difference", "rank"]].isna().all(axis=None)
 
@@ -138,7 +143,10 @@ def test_another_id_set_is_no_comparison(results: Results) -> None:
     mine = results.scores.assign(dataset=results.scores["dataset"].replace({"imagenet_val": "photos"}))
     infos = [DatasetInfo("photos", Role.ID), results.dataset("ninco")]
     frame = Results.from_scores(mine, infos, results.detectors, run=results.run, bootstrap=0).against("ninco")
-    assert row(frame, detector="msp", metric="mean_auroc")["reason"] == "the ID set is imagenet_val there, photos here"
+    assert (
+        row(frame, detector="msp", metric="mean_auroc")["reason"]
+        == "the ID set is imagenet_val in the table, photos in this run"
+    )
     assert frame[["difference", "rank", "quantile"]].isna().all(axis=None)
 
 
@@ -157,7 +165,7 @@ def test_the_46_classes_of_the_first_release_differ_in_one(results: Results) -> 
     some = results.recompute(classes={"ninco": list(dict.fromkeys(first))})
     frame = some.against("ninco_first_release", model="ResNet50", classes=True)
     means = frame[frame["ood_class"] == ""]
-    assert set(means["reason"]) == {"99 images of haemulon_sciurus there, 96 here"}
+    assert set(means["reason"]) == {"99 images of haemulon_sciurus in the table, 96 in this run"}
     assert means["difference"].isna().all()
     found = row(frame, detector="msp", ood_class="waffles", metric="auroc")
     theirs = [
@@ -217,7 +225,7 @@ def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) ->
 def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -> None:
     frame = make_results().against("ninco", classes=True)
     assert len(frame) == 0
-    assert re.fullmatch("ninco has figures of .*ninco.*; this run has val, near, .*", frame.attrs["left_out"]), (
+    assert re.fullmatch("ninco has figures for .*ninco.*; this run has val, near, .*", frame.attrs["left_out"]), (
         frame.attrs
     )
     assert results.against("ninco").attrs["left_out"] == ""
@@ -227,7 +235,7 @@ def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -
 def test_a_run_of_other_detectors_is_told_which_there_are() -> None:
     frame = ninco_run(("mine",), n_id=900).against("ninco")
     assert len(frame) == 0
-    assert re.fullmatch("ninco has figures of .*MSP.*; this run has mine", frame.attrs["left_out"])
+    assert re.fullmatch("ninco has figures for .*MSP.*; this run has mine", frame.attrs["left_out"])
 
 
 def test_unknown_names_are_errors(results: Results) -> None:

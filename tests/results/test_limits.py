@@ -83,13 +83,13 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("mine: fpr95 > 50", "50% is meant"),
-        ("*: mean_fpr95 on near >= 1.5", "1.5% is meant"),
+        ("mine: fpr95 > 50", "did you mean 50%"),
+        ("*: mean_fpr95 on near >= 1.5", "did you mean 1.5%"),
         ("mine: pooled_fpr95 > 5000%", "0% to 100%, got 5000%$"),
         ("msp: fpr95 on near > 101%", "0% to 100%, got 101%$"),
         ("msp: auroc < -5%", "0% to 100%, got -5%$"),
         ("mine: auroc < -70", "0% to 100%"),
-        ("model: accuracy < 76", "76% is meant"),
+        ("model: accuracy < 76", "did you mean 76%"),
     ],
 )
 def test_a_share_is_from_zero_to_one(text: str, advice: str) -> None:
@@ -128,7 +128,7 @@ def test_every_detector_means_those_that_were_asked_for() -> None:
     run = {"not_applicable": {"knn": "gave NaN"}, "findings": [failed]}
     results = Results.from_scores(RESULTS.scores, DATASETS, ["mine", "other"], run=run, bootstrap=0)
     assert not crossings(results, ["mine: fpr95 > 1"])
-    with pytest.raises(UnknownNameError, match=r"'\*' means every detector that was asked for, and detector 'knn'"):
+    with pytest.raises(UnknownNameError, match=r"'\*' means every requested detector, but detector 'knn'"):
         crossings(results, ["*: fpr95 > 1"])
 
 
@@ -213,8 +213,8 @@ def test_wrongly_classified_images_are_named() -> None:
         ("mine: fpr96 > 0", r"^limit .*: unknown metric 'fpr96'; did you mean 'fpr95'"),
         ("mine: fpr95 on nearr > 0", r"^limit .*: unknown data set 'nearr'; did you mean 'near'"),
         ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
-        ("mine: accuracy > 0", r"the run has no such value; values of accuracy: model: accuracy on val"),
-        ("mine: der95 > 0", r"the run has no such value; values of der95: none"),
+        ("mine: accuracy > 0", r"the run has no such value; available values of accuracy: model: accuracy on val"),
+        ("mine: der95 > 0", r"the run has no such value; available values of der95: none"),
         ("vim: fpr95 > 0", r"the results have no detector 'vim': it needs the linear head"),
     ],
 )
@@ -247,8 +247,8 @@ def test_files_of_limits(tmp_path: Path) -> None:
     file.write_text("fail_if:\n- mine: fpr95 on near > 0.5\n- 'model: accuracy < 0.9'\n")
     assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 0.5", "model: accuracy < 0.9"]
     for text, message in (
-        ("fail_if: []", "expected one list, fail_if"),
-        ("fail_it: [a]", "expected one list, fail_if"),
+        ("fail_if: []", "expected one list named fail_if"),
+        ("fail_it: [a]", "expected one list named fail_if"),
         ("fail_if: [mine]", "limit 'mine'"),
         ("fail_if: [{a: 1, b: 2}]", "limit .*'DETECTOR: METRIC"),
         ("{", "not valid YAML"),

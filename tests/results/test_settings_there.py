@@ -40,10 +40,14 @@ def settings(detector: object) -> dict[str, object]:
         (KNN(k=1000), IMAGENET, ""),
         (KNN(k=1000), 0, ""),  # an earlier fit: the run does not say of how many images
         (KNN(), IMAGENET, ""),  # by the size of the bank it is 1000
-        (KNN(), 0, "KNN has k=1000 there, k=None here"),
-        (KNN(k=10), IMAGENET, "KNN has k=1000 there, k=10 here"),
-        (KNN(k=10, bank_size=12_811), IMAGENET, "KNN has k=1000, bank_size=None there, k=10, bank_size=12811 here"),
-        (KNN(k=1000), 50_000, "KNN is fitted on 1281167 images there, on 50000 here"),
+        (KNN(), 0, "KNN has k=1000 in the table, k=None in this run"),
+        (KNN(k=10), IMAGENET, "KNN has k=1000 in the table, k=10 in this run"),
+        (
+            KNN(k=10, bank_size=12_811),
+            IMAGENET,
+            "KNN has k=1000, bank_size=None in the table, k=10, bank_size=12811 in this run",
+        ),
+        (KNN(k=1000), 50_000, "KNN is fitted on 1281167 images in the table, on 50000 in this run"),
     ],
     ids=repr,
 )
@@ -57,14 +61,14 @@ def test_another_setting_is_no_comparison(knn, detector, train_images, reason) -
 
 
 def test_settings_that_nobody_wrote_down_are_no_comparison(knn) -> None:
-    assert row(knn, {"detector_settings": {}})["reason"] == "settings of knn are not recorded here"
+    assert row(knn, {"detector_settings": {}})["reason"] == "settings of knn are not recorded in this run"
 
 
 def test_a_board_that_does_not_state_them_is_no_comparison() -> None:
     sets = {"ssb_hard": 49_000, "inaturalist": 10_000, "textures": 5_160, "openimage_o": 15_869}
     run = ninco_run(("knn",), n_id=45_000, ood=sets)
     found = row(run, settings(KNN(k=50)), "openood_imagenet1k", model="ResNet50")
-    assert found["reason"].startswith("settings of KNN there: the board does not state them")
+    assert found["reason"].startswith("settings of KNN in the table: the board does not state them")
     assert math.isnan(found["difference"])
 
 

@@ -72,17 +72,17 @@ def with_other_groups() -> Results:
 
 
 OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
-    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID in A and 90 % in B"),
+    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID images in A and 90 % in B"),
     "rule": (lambda: run(1, rule="interpolated"), {"fpr"}, "the threshold rule or the limit of unit tests differs"),
     "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
     "no set": (without_far, {"far"}, "B has no far"),
     "number": (lambda: of(without_first(run_scores(1), "far")), {"far"}, "far has 40 images in A and 39 in B"),
-    "other image": (lambda: of(renamed(run_scores(1), "far")), {"far"}, "far has other images in B than in A"),
-    "other classes of images": (with_other_groups, {"near"}, "near has other images in B than in A"),
+    "other image": (lambda: of(renamed(run_scores(1), "far")), {"far"}, "the images of far differ between A and B"),
+    "other classes of images": (with_other_groups, {"near"}, "the images of near differ between A and B"),
     "other ID image": (
         lambda: of(renamed(run_scores(1), "val")),
         {"val", "near", "far", "tests"},
-        "val has other images in B than in A",
+        "the images of val differ between A and B",
     ),
 }
 """A run that is unlike the first, the sets and metrics that it spoils, and what is said of it."""
@@ -129,7 +129,7 @@ def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
     assert of_runs.to_dict() == {"A": 2.0, "B": 1.0}
     assert of_detectors["msp"] == 1.0
     assert np.isnan(of_detectors["knn"])
-    with pytest.raises(InvalidArgumentError, match="neither high nor low values of"):
+    with pytest.raises(InvalidArgumentError, match="neither high nor low values are better"):
         mean_ranks(values, "accepted95")
 
 
@@ -151,7 +151,11 @@ def test_classes_are_paired_and_tested_as_one_by_one(runs: dict[str, Results], m
         gains = differences if metric == "auroc" else -differences
         assert (row["wins"], row["losses"]) == ((gains > 0).sum(), (gains < 0).sum())
     # Three classes cannot decide anything, and do not count in the correction of the others.
-    assert near["reason"].str.startswith("3 classes cannot decide this at level 0.05 among 8 comparisons").all()
+    assert (
+        near["reason"]
+        .str.startswith("3 classes are too few for a significant difference at level 0.05 among 8 comparisons")
+        .all()
+    )
     assert near["p_corrected"].isna().all()
     far = table[table["dataset"] == "far"]
     assert (far["reason"] == "").all()
@@ -258,7 +262,7 @@ def test_images_whose_labels_contradict_are_not_paired(dataset: str) -> None:
     rows = scores.index[scores["dataset"] == dataset]
     scores.loc[rows, "label"] = scores.loc[rows, "label"].to_numpy()[::-1]
     columns = run_columns({"A": run(0), "B": of(scores)})
-    assert all(f"labels of {dataset} in B contradict A" in reason for _, _, reason in columns)
+    assert all(f"labels of {dataset} differ between A and B" in reason for _, _, reason in columns)
 
 
 def test_other_numbers_of_the_same_classes_are_no_contradiction() -> None:

@@ -171,8 +171,11 @@ DAMAGE = {
     "no object": (lambda f: (f / "run.json").write_text("[]"), r"run\.json: Expected `object`, got `array`"),
     "other json": (lambda f: (f / "run.json").write_text("{}"), r"missing checksums, datasets"),
     "binary": (lambda f: (f / "run.json").write_bytes(b"\xff\xfe\x00"), r"run\.json: not valid JSON"),
-    "edited": (lambda f: (f / "table.csv").write_text("detector\n"), r"table\.csv: not the file that run\.json was"),
-    "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: not the file that"),
+    "edited": (
+        lambda f: (f / "table.csv").write_text("detector\n"),
+        r"table\.csv: does not match the checksum in run\.json",
+    ),
+    "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: does not match the checksum"),
     "gone": (lambda f: (f / "scores.parquet").unlink(), r"missing scores\.parquet"),
     "bad table": (lambda f: forge(f, "table.csv", b"detector\n"), r"table\.csv: not a table of oodlit"),
     "bad parquet": (lambda f: forge(f, "scores.parquet", b"PAR1"), r"scores\.parquet: not readable as Parquet"),

@@ -21,7 +21,9 @@ def test_no_training_score_at_all_leaves_der_out_with_a_note() -> None:
     results = Results.from_scores(scores, DATASETS, ["msp", "odin"], bootstrap=0)
     metrics = results.table[results.table["dataset"] == "near"].groupby("detector")["metric"].agg(set)
     assert metrics["msp"] - metrics["odin"] == {"der95", "der99"}
-    assert "odin: der95, der99 not computed, it did not score the training images" in results.run.notes
+    assert (
+        "odin: der95, der99 not computed, because the detector did not score the training images" in results.run.notes
+    )
 
 
 @pytest.mark.parametrize("dataset", ["train", "val"])

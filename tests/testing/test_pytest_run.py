@@ -63,7 +63,7 @@ def test_they_can_be_chosen_and_pass(pytester: pytest.Pytester, folder: Path) ->
     [
         ("fail_if: ['mps: fpr95 > 0']", "*limit*: unknown detector 'mps'; did you mean 'msp'*"),
         ("fail_if: [what]", "*limit 'what': expected 'DETECTOR: METRIC*"),
-        ("nothing: 1", "*expected one list, fail_if*"),
+        ("nothing: 1", "*expected one list named fail_if*"),
     ],
 )
 def test_wrong_limits_are_a_usage_error(pytester: pytest.Pytester, folder: Path, limits: str, message: str) -> None:

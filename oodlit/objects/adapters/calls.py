@@ -12,7 +12,7 @@ from oodlit.base.errors import UnknownNameError
 from oodlit.objects.adapters.regions import inside_boxes
 
 Inside = Callable[[Tensor, Sequence[int]], dict[str, Tensor]]
-"""From boxes and the size of the input to the activations within the boxes, by layer."""
+"""Maps boxes and the size of the input to the activations within the boxes, by layer."""
 
 
 class Call(NamedTuple):
@@ -24,7 +24,7 @@ class Call(NamedTuple):
 
 @contextmanager
 def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]]:
-    """Collect all calls of modules by these names; hooks are removed afterwards.
+    """Record every call of the named modules within the `with` block.
 
     Example:
         >>> import torch

@@ -13,7 +13,7 @@ from oodlit.objects.adapters.rcnn import RCNNReader
 
 
 def reader_of(network: nn.Module | BoxReader) -> BoxReader:
-    """Return the reader of a torchvision detector, or the reader itself.
+    """Return the reader for a torchvision detector; a reader is returned unchanged.
 
     Args:
         network: A torchvision detector, or a `BoxReader`.
@@ -35,9 +35,7 @@ def reader_of(network: nn.Module | BoxReader) -> BoxReader:
         return network
     name = type(network).__name__
     if type(network).__module__.startswith("transformers."):
-        raise InvalidArgumentError(
-            f"{name}: requires an image processor; wrap both: HuggingFaceReader(network, processor)"
-        )
+        raise InvalidArgumentError(f"{name}: missing image processor; pass HuggingFaceReader(network, processor)")
     raise InvalidArgumentError(
         f"{name} is not a torchvision detector; wrap it in HuggingFaceReader(network, processor) if it has queries (as"
         " DETR), otherwise in FunctionReader(function, network=..., class_layer=...)"

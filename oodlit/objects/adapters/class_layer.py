@@ -1,4 +1,4 @@
-"""The linear class layer of a detection network, without its background, and readers that have one."""
+"""The linear class layer of a detection network, without the background class, and readers that have one."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from oodlit.objects.adapters.image_boxes import ImageBoxes
 
 
 class ClassLayer:
-    """The layer that computes the class logits of a box, verified by the first boxes.
+    """The layer that computes the class logits of a box, verified on the first boxes.
 
     Args:
         layer: The linear layer; None = there is none.
@@ -22,10 +22,10 @@ class ClassLayer:
 
     def __init__(self, layer: nn.Module | None, background: int | None, problem: str | None = None) -> None:
         self.layer, self.background = layer, background
-        self.problem = "no linear layer computes its class logits" if layer is None and problem is None else problem
+        self.problem = "no linear layer computes the class logits" if layer is None and problem is None else problem
 
     def without_background(self, values: Tensor) -> Tensor:
-        """Drop the background along the last axis."""
+        """Remove the background class from the last axis."""
         if self.background is None:
             return values
         return values[..., 1:] if self.background == 0 else values[..., :-1]
@@ -35,7 +35,7 @@ class ClassLayer:
         if self.problem is None and len(taken):
             assert self.layer is not None  # otherwise there is a problem
             self.problem = (
-                "" if gives(self.layer, taken, given) else "its class logits are not a linear function of the features"
+                "" if gives(self.layer, taken, given) else "the class logits are not a linear function of the features"
             )
 
     @property

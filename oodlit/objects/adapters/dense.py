@@ -21,7 +21,7 @@ NO_HEAD = "one-stage detectors of torchvision compute class logits by a convolut
 
 @final
 class DenseReader(ImageReader):
-    """Reads boxes and class logits; a kept box is one class of one anchor. There are no features: see `head_problem`.
+    """Reads boxes and class logits: one box per anchor and class, without features (see `head_problem`).
 
     As in `RCNNReader`, the selection of boxes is repeated with the numbers of the anchors and compared with the output
     of the network for every image.

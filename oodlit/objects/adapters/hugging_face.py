@@ -41,7 +41,7 @@ class HuggingFaceReader(ImageReader):
         return tuple(names[n] for n in range(len(names))) if set(names) == set(range(len(names))) else ()
 
     def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
-        """Return the boxes of one image by falling confidence."""
+        """Return the boxes of one image, highest confidence first."""
         inputs = self._inputs(image)
         every, name = self.network.named_modules(), self._name
         linear = {n: m for n, m in every if n == name or (name is None and isinstance(m, nn.Linear))}

@@ -31,7 +31,7 @@ class RCNNReader(ImageReader):
     def __init__(self, network: GeneralizedRCNN) -> None:
         self.network = network
         layer = getattr(network.roi_heads.box_predictor, "cls_score", None)
-        missing = None if isinstance(layer, nn.Module) else "its box predictor has no layer cls_score"
+        missing = None if isinstance(layer, nn.Module) else "the box predictor has no layer cls_score"
         self.class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
 
     def read_image(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:

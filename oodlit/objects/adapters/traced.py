@@ -1,4 +1,4 @@
-"""torchvision's selection of boxes with the row of each, verified by the output of the network."""
+"""Repeat torchvision's selection of boxes to find the logits of each box; the network's output verifies the result."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tup
 
 
 def suppressed(boxes: Tensor, scores: Tensor, labels: Tensor, overlap: float, limit: int) -> Tensor:
-    """Return positions of the boxes that remain after suppression within each class, by falling score."""
+    """Return positions of the boxes that non-maximum suppression keeps within each class, highest score first."""
     kept: Tensor = batched_nms(boxes, scores, labels, overlap)
     return kept[:limit]
 

@@ -108,8 +108,8 @@ class Annotations:
     def __repr__(self) -> str:
         """Counts, never values."""
         return (
-            f"Annotations({self.dataset!r}, {len(self)} objects, {self.num_images} images,"
-            f" {len(self.class_names)} classes)"
+            f"Annotations({self.dataset!r}, {len(self)} objects, {self.num_images} images, {len(self.class_names)}"
+            " classes)"
         )
 
 
@@ -333,7 +333,10 @@ class _Objects:
         """Whether an annotation is marked as no object; no metric has such a kind."""
         marked = {name: value for name, value in _marks(entry, _IGNORED).items() if value not in (0, "", "0", "false")}
         if marked and self.repair:
-            self._note(f"annotations marked {' or '.join(IGNORED)} were dropped; boxes on them hit nothing")
+            self._note(
+                f"annotations marked {' or '.join(IGNORED)} were dropped; a box on such an object counts as a"
+                f" box without an object"
+            )
         elif marked:
             hint = "remove the mark to count them as objects; repair=True drops them"
             self.problems.add(f"annotations are marked {' or '.join(IGNORED)}", f"{where}: {marked}", hint)

@@ -1,4 +1,4 @@
-"""Detect boxes that are not in pixels of their image: they would hit nothing, and all objects would look dismissed."""
+"""Detect boxes that are not in pixels of their image: such boxes would hit no object."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -32,7 +32,7 @@ def are_outside(
 
 
 def are_relative(boxes: Float[np.ndarray, "boxes 4"], sizes: Int[np.ndarray, "boxes 2"]) -> Bool[np.ndarray, " boxes"]:
-    """Which boxes look relative to width and height: they have an area, but end at 1.5 in a much larger image.
+    """Which boxes look relative to width and height: their coordinates are at most 1.5 in a much larger image.
 
     Args:
         boxes: xmin, ymin, xmax, ymax.

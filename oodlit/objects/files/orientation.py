@@ -1,4 +1,4 @@
-"""Which way up a picture is: as stored, or turned by the orientation in its EXIF data, as programs display it."""
+"""The orientation of a picture: as stored, or turned by its EXIF data, as programs display it."""
 
 import struct
 from typing import Literal

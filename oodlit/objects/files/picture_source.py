@@ -76,7 +76,8 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
     if not any(counts):
         raise DataError(
-            f"{annotations.dataset}: no pictures found in or below {below}, such as"
-            f" {names[0] if names else '(no file name given)'}; download them there, or pass the folder as images=..."
+            f"{annotations.dataset}: no pictures of the annotations found in or below {below}; expected files such as"
+            f" {names[0] if names else '(no file name given)'}; download the pictures there, or pass their"
+            f" folder as images=..."
         )
     return folders[counts.index(max(counts))]

@@ -156,13 +156,15 @@ def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -
 
 
 def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np.ndarray | None:
-    """Predicted classes of the boxes; None = that of the largest logit, or unknown."""
+    """Predicted classes of the boxes; None = the class of the largest logit, or unknown."""
     if classes is None:
         return None
     if rows.logits is not None and len(rows.logits) and rows.logits.shape[1] != len(classes.names):
         width, wanted = rows.logits.shape[1], len(classes.names)
         hint = (
-            "drop the logit of the background" if width == wanted + 1 else "pass the classes in the order of the logits"
+            "remove the logit of the background class"
+            if width == wanted + 1
+            else "pass the classes in the order of the logits"
         )
         problems.add("wrong number of logits", f"{width} logits, {wanted} ID classes", hint)
     if rows.categories is None:
@@ -184,7 +186,7 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         if agreement < 0.5:
             problems.add(
                 "wrong order of logits",
-                f"the largest logit is that of category_id for {agreement:.0%} of the boxes",
+                f"the largest logit belongs to category_id in only {agreement:.0%} of the boxes",
                 "pass class_names in the order of the logits",
             )
     return predictions
@@ -210,7 +212,7 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
         )
     for row in np.flatnonzero(finite & (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)).tolist():
         problems.add(
-            "boxes end before they begin",
+            "boxes have a negative width or height",
             f"box {row}: {rows.corners[row].tolist()}",
             "expected corners in Parquet, and x, y, width and height in JSON",
         )

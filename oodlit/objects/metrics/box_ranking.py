@@ -1,4 +1,4 @@
-"""AUROC and FPR of boxes: how well a score separates boxes of ID images from those of an OOD split."""
+"""AUROC and FPR of boxes: how well a score separates boxes of ID images from boxes of an OOD split."""
 
 import math
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class RankedBoxes:
     drawn: Int[np.ndarray, "repetitions images"]
 
     def ascending(self) -> "RankedBoxes":
-        """The same boxes by rising score."""
+        """The same boxes, sorted by score, lowest first."""
         order = np.argsort(self.scores, kind="stable")
         return RankedBoxes(self.scores[order], self.image[order], self.drawn)
 
@@ -96,7 +96,7 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
 
 _AUROC = _computed("auroc", lambda _, ranking: auroc_of(ranking))
 _FPR = _computed("fpr", lambda boxes, ranking: fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained"))
-AUROC_TEXT = "chance that a box of an ID image scores higher than one of these images; ties count half"
+AUROC_TEXT = "probability that a box of an ID image scores higher than a box of these images; ties count half"
 FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
 ENTRIES: tuple[MetricEntry, ...] = (
     MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _AUROC, 10),
@@ -106,7 +106,7 @@ ENTRIES += tuple(
     replace(
         entry,
         name=f"{entry.name}_hit",
-        text=f"{entry.name} of boxes that hit an annotated object, on both sides",
+        text=f"{entry.name} of the boxes that hit an annotated object, in ID and OOD images",
         needs=frozenset({"hits"}),
         order=entry.order + 10,
     )

@@ -51,7 +51,7 @@ class Boxes:
 
     @cached_property
     def open_set(self) -> OpenSet:
-        """The boxes of the row, divided by tau; without a threshold, all of them are called unknown."""
+        """The boxes of the row, divided by tau; without a tau, all boxes are called unknown."""
         return self.own.open_set(self.detector, math.inf if math.isnan(self.tau) else self.tau)
 
     @cached_property
@@ -86,7 +86,7 @@ class Boxes:
 
 
 def of_open_set(function: Callable[[OpenSet], Ratio]) -> Callable[[Boxes], Value]:
-    """`MetricEntry.compute` of a ratio of an open set, with its interval."""
+    """Return a `MetricEntry.compute` for a ratio of open-set counts, with an interval."""
 
     def compute(boxes: Boxes) -> Value:
         ratio = function(boxes.open_set)

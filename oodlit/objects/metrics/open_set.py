@@ -1,4 +1,4 @@
-r"""What a threshold makes of the boxes of an OOD split: the ground of all open-set metrics.
+r"""Boxes of an OOD split, divided by a threshold into ID and unknown: the basis of all open-set metrics.
 
 Every annotated object of an OOD split is unknown. A box is *called unknown* if its OOD score is below :math:`\tau`, and
 it *hits* the object it overlaps most if the overlap is `iou` or more. These functions expect only boxes with a
@@ -74,8 +74,8 @@ class MatchedBoxes:
             object.__setattr__(self, name, value.astype(kind))
         if len(self.objects) and not -1 <= self.objects.min() <= self.objects.max() < self.n_objects:
             raise InvalidArgumentError(
-                f"MatchedBoxes: expected objects to be -1 or below n_objects={self.n_objects},"
-                f" got {self.objects.min()}..{self.objects.max()}"
+                f"MatchedBoxes: expected objects to be -1 or below n_objects={self.n_objects}, got"
+                f" {self.objects.min()}..{self.objects.max()}"
             )
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class MatchedBoxes:
 
 
 class Ratio(NamedTuple):
-    """A number of boxes or objects divided by another one.
+    """The ratio of two numbers of boxes or objects.
 
     Args:
         part: Image of every counted box or object.
@@ -109,7 +109,7 @@ class Ratio(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class OpenSet:
-    r"""Boxes of a split, divided by a threshold. Metrics share what they need of it; each part is computed once.
+    r"""Boxes of a split, divided by a threshold; all metrics share its cached properties.
 
     Args:
         boxes: The boxes.
@@ -129,7 +129,7 @@ class OpenSet:
     def __post_init__(self) -> None:
         """Check ranges, and fill in the images."""
         if math.isnan(self.tau):
-            raise InvalidArgumentError("expected tau to be a number, got NaN; it is undefined without ID boxes")
+            raise InvalidArgumentError("expected tau to be a number, got NaN; tau is undefined without ID boxes")
         if not 0 < self.iou <= 1:
             raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
         boxes = self.boxes
@@ -163,7 +163,7 @@ class OpenSet:
 
     @cached_property
     def ranked(self) -> Int[np.ndarray, " unknown"]:
-        """Positions of the boxes called unknown, by falling confidence."""
+        """Positions of the boxes called unknown, highest confidence first."""
         found = np.flatnonzero(self.is_unknown)
         return np.asarray(found[np.argsort(-self.boxes.confidence[found], kind="stable")])
 
@@ -183,7 +183,7 @@ class OpenSet:
 
     @cached_property
     def misclassified(self) -> Bool[np.ndarray, " objects"]:
-        """Which objects are hit by boxes called ID alone."""
+        """Which objects are hit only by boxes called ID."""
         return np.asarray(self._hit_by(self.hits) & ~self.found)
 
     @cached_property

@@ -6,7 +6,7 @@ from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet, Ratio, define
 
 
 def aose(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> int:
-    """Absolute open-set error: number of unknown objects that are hit by boxes called ID alone."""
+    """Absolute open-set error: number of unknown objects that are hit only by boxes called ID."""
     return int(OpenSet(boxes, tau, iou).misclassified.sum())
 
 
@@ -16,7 +16,7 @@ def aose_boxes(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> int:
 
 
 def nose(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Share of the unknown objects that are hit by boxes called ID alone: aose / N_U.
+    """Share of the unknown objects that are hit only by boxes called ID: aose / N_U.
 
     NaN with a warning if there are no objects.
     """

@@ -23,7 +23,7 @@ def has_id_quality() -> bool:
 
 
 def id_quality(detections: Detections, annotations: Annotations) -> dict[str, float]:
-    r"""Compute the mean average precision of the ID classes from all boxes: t\* could only lower it.
+    r"""Compute the mean average precision of the ID classes from all boxes, also those below t\*.
 
     Args:
         detections: All boxes of the ID images, with their predicted classes.
@@ -94,7 +94,7 @@ def _per_image(fields: dict[str, Tensor], image: Tensor, n_images: int) -> list[
 
 
 def _recorded(name: str) -> Callable[[Boxes], Value]:
-    """A value that was computed while all boxes were at hand."""
+    """Look up a value that was computed from all boxes."""
 
     def compute(boxes: Boxes) -> Value:
         value = boxes.quality[f"{name}/{boxes.group}" if boxes.group else name]

@@ -1,4 +1,4 @@
-"""The metrics of boxes by name: which there are, and what each means."""
+"""The metrics of boxes and their meaning, by name."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def box_metrics(settings: ObjectSettings) -> Mapping[str, MetricEntry]:
 
 
 def meaning(name: str, settings: ObjectSettings) -> str:
-    """What a metric is, as text; empty if there is no metric of this name.
+    """Return the description of a metric; an empty text if the name is unknown.
 
     Example:
         >>> meaning("fpr95_hit", ObjectSettings())

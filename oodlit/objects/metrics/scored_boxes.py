@@ -17,7 +17,7 @@ from oodlit.objects.metrics.settings import ObjectSettings
 
 @dataclass(frozen=True, eq=False)
 class ScoredBoxes:
-    r"""The boxes of one data set, in the arithmetic that the settings ask for.
+    r"""The boxes of one data set, rounded as the settings require.
 
     Args:
         dataset: Name of the data set.
@@ -57,19 +57,19 @@ class ScoredBoxes:
 
     @cached_property
     def corners(self) -> Float[np.ndarray, "boxes 4"]:
-        """The boxes as they are matched."""
+        """Corners that are matched with objects: rounded as in the published program if its rules are set."""
         corners = self.boxes[CORNERS].to_numpy(dtype=np.float64)
         return published_corners(corners) if self.settings.is_published else corners
 
     @cached_property
     def confidence(self) -> Float[np.ndarray, " boxes"]:
-        """The confidence as it ranks."""
+        """Confidence that boxes are ranked by: rounded to 3 decimals if the published rules are set."""
         confidence = self.boxes["confidence"].to_numpy(dtype=np.float64)
         return rounded(confidence, 3) if self.settings.is_published else confidence
 
     @cached_property
     def best(self) -> BestOverlaps:
-        """The object that every box overlaps most, whatever its class."""
+        """The object of any class that every box overlaps most."""
         return best_overlaps(self.corners, self.image, self.objects, extent=self._extent)
 
     @cached_property
@@ -80,7 +80,7 @@ class ScoredBoxes:
 
     @cached_property
     def hits(self) -> Bool[np.ndarray, " boxes"]:
-        """Which boxes hit an object, whatever its class."""
+        """Which boxes hit an object of any class."""
         return self.reaches(self.best)
 
     @cached_property

@@ -104,7 +104,9 @@ def best_f1_confidence(
         0.5
     """
     if objects.classes is None:
-        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; pass those of the ID set")
+        raise InvalidArgumentError(
+            "best_f1_confidence: the objects have no classes; pass the annotated objects of the ID set"
+        )
     crowd = np.zeros(len(objects), dtype=bool) if is_crowd is None else is_crowd
     found = []
     for label in np.unique(objects.classes[~crowd]).tolist():

@@ -1,4 +1,4 @@
-"""Findings about boxes whose coordinates or classes probably mean something else than expected."""
+"""Findings about boxes that probably have another coordinate format or another order of classes than expected."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,11 +18,11 @@ MARGIN = 0.05
 OUTSIDE = 0.2
 """Smallest fraction of the boxes of a data set that leave their image, for a finding."""
 FEW = 10, 50, 20
-"""Numbers of boxes below which they leave their image, fill only a part of it, or have other classes by accident."""
+"""Numbers of boxes below which the findings about borders, scale and classes could be accidental."""
 PART, WHOLE = 2 / 3, 0.9
-"""Boxes that end before this fraction of the sides, although objects reach the other one, have another scale."""
+"""Boxes have another scale if all end before the first fraction of the image, but objects reach the second one."""
 FEW_RELATIVE = 3, 0.01
-"""Number and fraction of boxes from which relative ones among others are a finding; of objects, one is enough."""
+"""Smallest number and fraction of relative boxes for a finding; for objects, one is enough."""
 LARGE = 150
 """Smallest side of images in which boxes that all end within 100 pixels look like percentages."""
 HIT, AGREEMENT = 0.5, 0.25
@@ -54,7 +54,7 @@ def _sizes(table: pd.DataFrame, images: pd.DataFrame) -> Int[np.ndarray, "boxes 
 
 
 def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "boxes 4"]:
-    """Corners as fractions of the sides of their image; without those of images of unknown size."""
+    """Corners as fractions of the sides of the image, for images of known size."""
     known = (sizes > 0).all(axis=1)
     relative: np.ndarray = table[CORNERS].to_numpy(dtype=np.float64)[known] / np.tile(sizes[known], 2)
     return relative
@@ -64,13 +64,13 @@ def _of_places(boxes: Float[np.ndarray, "boxes 4"], objects: Float[np.ndarray, "
     leave = int(((boxes < -MARGIN) | (boxes > 1 + MARGIN)).any(axis=1).sum())
     if len(boxes) >= FEW[0] and leave >= OUTSIDE * len(boxes):
         return (
-            f"{leave} of {len(boxes)} boxes leave their image by more than {MARGIN:.0%} of its side; they may be"
-            " corners (xmin, ymin, xmax, ymax) where x, y, width and height are expected, or pixels of a larger image"
+            f"{leave} of {len(boxes)} boxes reach beyond their image by more than {MARGIN:.0%} of its side; they may be"
+            " (xmin, ymin, xmax, ymax) where (x, y, width, height) is expected, or in pixels of a larger image"
         )
     if len(boxes) >= FEW[1] and len(objects) and boxes.max() < PART and objects.max() > WHOLE:
         return (
-            f"all {len(boxes)} boxes end within the first {boxes.max():.0%} of their image, but objects do not; they"
-            " may be percentages, or pixels of a smaller image"
+            f"all {len(boxes)} boxes lie in the upper left {boxes.max():.0%} of their image, but the annotated objects"
+            " do not; the boxes may be percentages, or in pixels of a smaller image"
         )
     return ""
 
@@ -100,8 +100,8 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
         return ""
     values, counts = np.unique(steps, return_counts=True)
     step, share = int(values[counts.argmax()]), counts.max() / len(steps)
-    shifted = f"; for {share:.0%} of them, it is the position of the object's class {step:+d}" if share > 0.5 else ""
+    shifted = f"; for {share:.0%}, the predicted index is the object's index {step:+d}" if share > 0.5 else ""
     return (
-        f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have its class{shifted}. Check that"
-        " category ids (from 0 or from 1) and class_names belong to the detector"
+        f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have the object's class{shifted}."
+        " Check that category ids (from 0 or from 1) and class_names belong to the detector"
     )

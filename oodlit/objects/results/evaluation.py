@@ -1,4 +1,4 @@
-r"""From the tables of boxes, images and objects to the table of metrics.
+r"""Compute the table of metrics from the tables of boxes, images and objects.
 
 AUROC and FPR are per box and ignore objects; open-set metrics tell what becomes of the objects. Both stand side by
 side, each with t\*, tau and the numbers of boxes, objects and images it is computed from.
@@ -26,7 +26,7 @@ from oodlit.results.names import MODEL
 from oodlit.results.record_parts import UndefinedValue
 
 OBJECT_COLUMNS = (*COLUMNS, "n_objects", "n_images", "t_star", "tau", "iou", "rules")
-"""Columns of the table. `n_id` and `n_ood` count boxes with a confidence of at least t*; `rule` is that of tau."""
+"""Columns of the table. `n_id` and `n_ood` count boxes with a confidence of at least t*; `rule` is the rule of tau."""
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Evaluated:
         }
         self.rows.append(TableRow(*place, value.value, known, n_ood, *value.interval, rule)._asdict() | of_boxes)
         if math.isnan(value.value):
-            self.undefined.append(UndefinedValue(*place, value.reason or "the definition has no answer"))
+            self.undefined.append(UndefinedValue(*place, value.reason or "undefined by its definition"))
 
 
 def evaluate_tables(
@@ -102,7 +102,7 @@ def evaluate_tables(
 
 
 def _tau(known: ScoredBoxes, detector: str) -> tuple[float, str]:
-    """The threshold that is given or by the rule, or NaN with the reason why there is none."""
+    """The given threshold, or the threshold from the rule; NaN with a reason if there is none."""
     settings = known.settings
     if (given := settings.given_tau(detector)) is not None:
         return given, ""

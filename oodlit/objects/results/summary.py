@@ -13,7 +13,7 @@ from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
 
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
-"""Metrics that lead the headline; the others follow in the order of the table."""
+"""Metrics that come first in the headline; the remaining ones follow in the order of the table."""
 _LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})
 """Metrics that only the full table shows: other columns are nearly the same."""
 
@@ -48,7 +48,7 @@ def headline_metrics(settings: ObjectSettings) -> list[str]:
 
 
 def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCell]]:
-    """Cells of a split by detector, by falling AP_U: metrics, tau, numbers of ID boxes and of the split's above t*."""
+    """Cells of a split by detector, highest AP_U first: metrics, tau, and numbers of ID and OOD boxes above t*."""
     table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
     found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
     names, entries = headline_metrics(results.settings), box_metrics(results.settings)
@@ -75,7 +75,7 @@ def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCel
 
 
 def ranked(results: ObjectResults, dataset: str) -> list[str]:
-    """Sort detectors by falling AP_U on a split; undefined values last, ties in the order of the run."""
+    """Sort detectors by AP_U on a split, highest first; undefined values last, ties in the order of the run."""
     values = {name: results.value("ap_u", dataset=dataset, detector=name) for name in results.detectors}
     return sorted(values, key=lambda name: math.inf if math.isnan(values[name]) else -values[name])
 
@@ -102,6 +102,6 @@ def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
     return Text(
         f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images, {100 * row['value']:.1f} % of"
-        f" them without a box; {row['n_ood']} boxes above t* = {settings.t_star:.4g}, {row['n_id']} of"
+        f" the images without a box; boxes above t* = {settings.t_star:.4g}: {row['n_ood']} here, {row['n_id']} in"
         f" {results.id_dataset.name}; tau: {settings.rule}; {settings.rules} rules"
     )

@@ -78,7 +78,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"expected other names of detectors than columns of the table of boxes, got {taken}")
+        raise InvalidArgumentError(f"detectors must not be named like columns of the table of boxes; rename {taken}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),
@@ -140,7 +140,7 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
 
 
 def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
-    """Fill in sizes from the annotations, which must not contradict those of the detector."""
+    """Fill in image sizes from the annotations, and check that they agree with the sizes of the detections."""
     known = dict(zip(annotations.keys, annotations.sizes.tolist(), strict=True))
     stated = np.array([known[key] for key in images["key"]], dtype=np.int64).reshape(-1, 2)
     own = images[["width", "height"]].to_numpy()
@@ -159,7 +159,9 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     found = entry.annotations
     if found is None:
         empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in CORNERS else "str") for name in OBJECTS})
-        return empty.astype({"is_crowd": bool}), [f"{entry.info.name}: no annotations; its boxes hit nothing"]
+        return empty.astype({"is_crowd": bool}), [
+            f"{entry.info.name}: no annotations, so no box counts as hitting an object"
+        ]
     seen = set(entry.detections.keys)
     if lost := sorted(seen - set(found.keys)):
         raise DataError(
@@ -185,7 +187,8 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     notes = list(found.notes)
     if missing := found.num_images - len(seen):
         notes.append(
-            f"{entry.info.name}: {len(seen)} of {found.num_images} annotated images are in the run; others do not count"
+            f"{entry.info.name}: {len(seen)} of {found.num_images} annotated images are in the run; the metrics"
+            f" ignore the remaining ones"
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(

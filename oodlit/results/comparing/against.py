@@ -99,7 +99,7 @@ def against(
 
 
 class _Place(NamedTuple):
-    """What a printed figure is about; the detector is that of the table, empty for the network alone."""
+    """Address of a printed figure; `detector` is the name in the table, empty for the network alone."""
 
     detector: str
     dataset: str
@@ -122,18 +122,18 @@ def _model(results: RunResults, table: PublishedTable) -> str:
 
 
 def _agrees(own: object, stated: object, *, same_training: bool) -> bool:
-    """Whether a setting is the stated one; None, which follows from the training images, if these are the same."""
+    """Whether a setting agrees with the table; None (derived from training images) agrees if these are the same."""
     equal = _equal(stated)
     return own in equal and (own is not None or equal[0] is None or same_training)
 
 
 def _equal(stated: object) -> tuple[object, ...]:
-    """Values of a setting that mean the same, the printed one first."""
+    """Equivalent values of a setting, the printed one first."""
     return stated if isinstance(stated, tuple) else (stated,)
 
 
 class _Run:
-    """A run by the rules of a published table."""
+    """A run, evaluated by the rules of a published table."""
 
     def __init__(self, results: RunResults, table: PublishedTable, model: str) -> None:
         self.results, self.table, self.protocol, self.model = results, table, table.protocol, model
@@ -146,7 +146,7 @@ class _Run:
 
     @cached_property
     def _detectors(self) -> dict[str, list[str]]:
-        """Detectors of the run by their form in the table, found by class; the network alone has the empty form."""
+        """Detectors of the run by their name in the table; the empty name stands for the network alone."""
         found = {"": [MODEL]}
         for name in self.results.detectors:
             config = self.results.run.detector_settings.get(name)
@@ -211,16 +211,16 @@ class _Run:
         return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
 
     def nothing_shared(self, published: Collection[_Place]) -> str:
-        """Why the table has no figure of this run."""
+        """Why the table has no figure that belongs to this run."""
         if not any(self.has(dataset, "") for _, dataset, _, _ in published):
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
-            return f"{self.table.name} has figures of {', '.join(names)}; this run has {', '.join(self.sets)}"
+            return f"{self.table.name} has figures for {', '.join(names)}; this run has {', '.join(self.sets)}"
         detectors = dict.fromkeys(form for form, _, _, _ in published if form)
         own = ", ".join(self.results.detectors)
-        return f"{self.table.name} has figures of {', '.join(detectors)}; this run has {own}"
+        return f"{self.table.name} has figures for {', '.join(detectors)}; this run has {own}"
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
-        """The value of the run by the rule of the table, with its interval if it is one value of the run.
+        """The value of the run by the rule of the table, with an interval unless it is a mean of several values.
 
         NaN if the run has no such value.
         """
@@ -240,27 +240,31 @@ class _Run:
         """How the rule of the table differs from that of the run; "" = no known difference."""
         names = self.protocol.sets_of(dataset)
         if not names:
-            return f"the sets behind {dataset!r} are different or unknown"
+            return f"the data sets behind the published {dataset!r} differ from those of oodlit, or are unknown"
         if not self.protocol.mean or metric in self.protocol.unclear:
-            return "it is not known whether it is a mean over classes or over all images there"
+            return "the table does not state whether the value is a mean over classes or over all images"
         if missing := [name for name in names if name not in self.sets]:
-            return f"the mean is over {', '.join(names)} there; {', '.join(missing)} is not in this run"
+            return f"the published mean is over {', '.join(names)}; this run does not include {', '.join(missing)}"
         return self._other_share(metric) or self._other_images(names, metric) or self._other_classes(names, ood_class)
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)
         here = settings.der_names if share.startswith("der") else [settings.fpr_name]
-        return "" if not share.startswith(("der", "fpr")) or share in here else f"{share} there, {', '.join(here)} here"
+        return (
+            ""
+            if not share.startswith(("der", "fpr")) or share in here
+            else f"{share} in the table, {', '.join(here)} in this run"
+        )
 
     def _other_images(self, names: Sequence[str], metric: str) -> str:
         if metric != "accuracy" and self.inside != self.protocol.inside:
-            return f"the ID set is {self.protocol.inside} there, {self.inside} here"
+            return f"the ID set is {self.protocol.inside} in the table, {self.inside} in this run"
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
             here, there = self.results.run.counts.get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
-                return f"{there} images of {name} there, {here} here"
+                return f"{there} images of {name} in the table, {here} in this run"
             if there is None and self.protocol.mean == "images":  # sets of others may have the name
-                return f"the number of images of {name} there is not known"
+                return f"the table does not state the number of images of {name}"
             if self.sets[name].num_samples not in (None, here):
                 return f"{here} of {self.sets[name].num_samples} images of {name} were scored"
         return ""
@@ -268,17 +272,17 @@ class _Run:
     def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
         if self.protocol.mean == "images":
             chosen = [name for name in names if name in self.results.settings.classes]
-            return f"all images of {chosen[0]} there, those of some classes here" if chosen else ""
+            return f"all images of {chosen[0]} in the table, images of selected classes in this run" if chosen else ""
         here, there = self._classes[names[0]], self._their_classes.get(names[0], {})
         if ood_class:
             there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}
         if not here:
-            return f"{_WORDS['classes']} there, {_WORDS['images']} here"
+            return f"{_WORDS['classes']} in the table, {_WORDS['images']} in this run"
         if there.keys() ^ here.keys():
-            same = ", not the same" if len(there) == len(here) else ""
-            return f"{len(there)} classes there, {len(here)} here{same}"
+            same = " (other classes)" if len(there) == len(here) else ""
+            return f"{len(there)} classes in the table, {len(here)} in this run{same}"
         unlike = [name for name in there if there[name] not in (0, here[name])]
-        return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
+        return f"{there[unlike[0]]} images of {unlike[0]} in the table, {here[unlike[0]]} in this run" if unlike else ""
 
     def other_settings(self, name: str, form: str) -> str:
         """How the settings of a detector differ between run and table; "" = no stated setting differs.
@@ -290,16 +294,16 @@ class _Run:
         stated, run = self.table.settings_of(form, self.model), self.results.run
         there, here = self.protocol.train_images, run.data.train_images or 0  # 0 = none or unknown
         if isinstance(stated, str):
-            return f"settings of {form} there: {stated}"
+            return f"settings of {form} in the table: {stated}"
         if there and here not in (0, there) and (overview := run.overview.get(name)) and overview.is_fitted:
-            return f"{form} is fitted on {there} images there, on {here} here"
+            return f"{form} is fitted on {there} images in the table, on {here} in this run"
         config = run.detector_settings.get(name)
         if stated and config is None:
-            return f"settings of {name} are not recorded here"
+            return f"settings of {name} are not recorded in this run"
         known = {setting: config.init_args.get(setting) for setting in stated} if config else {}
         unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
         texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]
-        return f"{form} has {', '.join(texts[0])} there, {', '.join(texts[1])} here" if unlike else ""
+        return f"{form} has {', '.join(texts[0])} in the table, {', '.join(texts[1])} in this run" if unlike else ""
 
     def rule(self, metric: str) -> str:
         """The rule of a published figure, in short."""
@@ -309,7 +313,7 @@ class _Run:
 
 
 def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
-    """FPR of every OOD set and unit test with another threshold rule than that of the run; without intervals."""
+    """FPR of every OOD set and unit test with another threshold rule than in the run; without intervals."""
     settings = results.settings
     sets = ScoredSets(results.scores, results.datasets, settings)
     found: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}

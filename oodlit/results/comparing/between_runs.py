@@ -187,7 +187,7 @@ def _over_classes(
 
 
 def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
-    """Low and high end, for the mean of every column, by drawing the rows again; shape (2, columns)."""
+    """Interval of the mean of every column, from a bootstrap over the rows; shape (2, columns)."""
     n, outside = len(differences), 1 - settings.confidence
     draws = np.random.default_rng(settings.seed).integers(0, n, (settings.draws, n))
     times = np.zeros((settings.draws, n))

@@ -77,7 +77,7 @@ def compare(
         raise InvalidArgumentError("compare: no OOD set has two classes or more, so there is nothing to pair")
     table = pd.DataFrame(found)
     reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
-    table["reason"] = [f"{reason}; group_of_best pairs over images" if reason else "" for reason in reasons]
+    table["reason"] = [f"{reason}; use group_of_best, which pairs over images" if reason else "" for reason in reasons]
     table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
     # The direction must be that of the test: a detector can win most classes and lose the mean.
     direction = _direction(how.metric)
@@ -116,7 +116,7 @@ def check_test(function: str, test: str, confidence: float, repetitions: int | N
 
 
 def sign_test(wins: int, losses: int) -> float:
-    """Two-sided p-value of the exact binomial test of wins and losses; 1 without any.
+    """Two-sided p-value of the exact binomial test of wins and losses; 1 without wins and losses.
 
     Example:
         >>> sign_test(4, 0)
@@ -173,7 +173,7 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
-    """Why comparisons over classes cannot reach a level after the correction; "" = they can.
+    """Reasons why comparisons over classes cannot be significant after the correction; "" = they can.
 
     Two of the 2^k patterns of k signs are as extreme as the most extreme one, so no p-value is below 2^(1-k). A
     comparison that cannot reach the level makes no false claim, so only the others need a correction. Which comparisons
@@ -186,7 +186,8 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
 
     Example:
         >>> undecidable([2, 6], 0.05)
-        ['2 classes cannot decide this at level 0.05 among 2 comparisons; at least 7 classes are required', '']
+        ['2 classes are too few for a significant difference at level 0.05 among 2 comparisons; at least 7'
+        ' classes are required', '']
 
     References:
         Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
@@ -199,7 +200,8 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
     return [
         ""
         if able
-        else f"{k} classes cannot decide this at level {alpha:.2g}{among}; at least {needed} classes are required"
+        else f"{k} classes are too few for a significant difference at level {alpha:.2g}{among}; at least"
+        f" {needed} classes are required"
         for k, able in zip(n_classes, can, strict=True)
     ]
 

@@ -10,7 +10,7 @@ from oodlit.base.roles import Role
 from oodlit.results.run_results import RunResults
 
 ALMOST = 0.9999
-"""Spearman's rank correlation from which on two orders count as almost the same."""
+"""Smallest rank correlation at which two orders count as nearly the same."""
 
 
 class SameOrder(NamedTuple):

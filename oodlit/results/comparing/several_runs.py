@@ -147,7 +147,7 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     better = better_of(metric)
     if not better:
         raise InvalidArgumentError(
-            f"mean_ranks: neither high nor low values of {metric!r} are better, so it has no ranks"
+            f"mean_ranks: cannot rank by {metric!r}, because neither high nor low values are better"
         )
     return mean_ranks_of(values, ascending=better == "lower")
 
@@ -195,9 +195,9 @@ def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
         if one.n != other.n:
             return f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
         if (one.classes, one.digest) != (other.classes, other.digest):
-            found = f"{dataset} has other images in {name} than in {first}"
+            found = f"the images of {dataset} differ between {first} and {name}"
         elif one.labels and other.labels and one.labels != other.labels:
-            found = f"labels of {dataset} in {name} contradict {first}: one key is two images (is the order the same?)"
+            found = f"labels of {dataset} differ between {first} and {name} for equal keys; check the order of images"
         else:
             continue
         return found
@@ -209,7 +209,9 @@ def _other_threshold(runs: Mapping[str, RunResults]) -> str:
     for name, results in runs.items():
         one, other = runs[first].settings, results.settings
         if one.tpr != other.tpr:
-            return f"the thresholds keep {100 * one.tpr:g} % of ID in {first} and {100 * other.tpr:g} % in {name}"
+            return (
+                f"the thresholds keep {100 * one.tpr:g} % of ID images in {first} and {100 * other.tpr:g} % in {name}"
+            )
         if (one.rule, one.unit_test_limit) != (other.rule, other.unit_test_limit):
             return f"the threshold rule or the limit of unit tests differs between {first} and {name}"
     return ""

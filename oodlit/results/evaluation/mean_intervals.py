@@ -14,13 +14,13 @@ from oodlit.results.evaluation.table_rows import Address, TableRow, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric
 
 SMALL_CLASS, FEW_ID = 20, 100
-"""With fewer images in a class, or fewer ID images, the bootstrap covers too little (docs/uncertainty.md)."""
+"""With fewer images in a class, or fewer ID images, bootstrap intervals are too narrow (docs/uncertainty.md)."""
 
 
 def add_mean_intervals(
     sets: ScoredSets, scored: ScoredSet, detectors: Sequence[str], rows: TableRows, metrics: Sequence[TableMetric]
 ) -> list[str]:
-    """Give intervals to the means and pooled values of one OOD set with classes, for all detectors in one call.
+    """Add intervals to the means and pooled values of one OOD set with classes, for all detectors in one call.
 
     Nothing is done without bootstrap, classes or ID images, or if a class is empty; see `ScoredSet.present`.
 
@@ -82,7 +82,7 @@ def add_mean_intervals(
 
 
 def is_small(sizes: np.ndarray, n_id: int) -> bool:
-    """Whether the bootstrap covers too little for these classes and ID images.
+    """Whether bootstrap intervals would be too narrow for these classes and ID images.
 
     Example:
         >>> [is_small(np.array(sizes), n_id) for sizes, n_id in (([31, 40], 500), ([5, 400], 500), ([31, 40], 60))]
@@ -143,29 +143,29 @@ def _add_of_shares(
 
 
 def _single_images(scored: ScoredSet, sizes: np.ndarray) -> list[str]:
-    """Say why means have no interval, or what it is about, if classes have one image."""
+    """Notes about classes with one image: why means have no interval, or what the interval covers."""
     single = [name for name, size in zip(scored.members, sizes, strict=True) if size == 1]
     if not single:
         return []
     if len(single) == len(sizes) > 1:
         return [
-            f"all {len(sizes)} classes of {scored.info.name!r} have one image: intervals of means treat them as a"
-            " sample of all possible classes"
+            f"all {len(sizes)} classes of {scored.info.name!r} have one image each: intervals of means treat the"
+            " classes as a sample of all possible classes"
         ]
     return [
         f"means over the classes of {scored.info.name!r} have no interval: {len(single)} of {len(sizes)} classes have"
-        f" one image, first {single[0]!r}, which does not show how much its images vary"
+        f" only one image (first: {single[0]!r}), so the variation within these classes is unknown"
     ]
 
 
 def _of_classes(rows: TableRows, detector: str, scored: ScoredSet, metric: str) -> list[TableRow]:
-    """The rows of the classes, as far as there are any."""
+    """The existing rows of the classes."""
     found = (rows.rows.get((detector, scored.info.name, name, metric)) for name in scored.members)
     return [row for row in found if row is not None]
 
 
 def _unless_equal(low: float, high: float, found: Sequence[TableRow], weights: np.ndarray) -> tuple[float, float]:
-    """The interval of all draws, or, where they agree, that of a weighted mean from the intervals of its classes.
+    """The interval of all draws or, where all draws agree, an interval combined from those of the classes.
 
     If no image of any class is accepted, or every image is, all bootstrap draws agree. They would claim a certainty
     that the classes, each with its own interval, do not have; see `mover`.

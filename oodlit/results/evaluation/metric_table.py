@@ -51,7 +51,7 @@ def evaluate(
     if of_training and not sets.train:
         has_some = any(map(len, sets.of(Role.TRAIN)))
         why = "the training images have no predictions" if has_some else "no training images were scored (role 'train')"
-        notes.append(f"{', '.join(of_training)}: not computed, {why}")
+        notes.append(f"{', '.join(of_training)}: not computed, because {why}")
     thresholds = {}
     for detector in detectors:
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
@@ -71,9 +71,9 @@ def evaluate(
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
-            f"{len(rows.undefined)} values are undefined (NaN); first: {first.metric} of {first.detector}"
-            f" on {'/'.join(filter(None, (first.dataset, first.ood_class)))}: {first.reason};"
-            " all reasons are in results.run.undefined",
+            f"{len(rows.undefined)} values are undefined (NaN); first: {first.metric} of {first.detector} on"
+            f" {'/'.join(filter(None, (first.dataset, first.ood_class)))}: {first.reason}; all reasons are in"
+            " results.run.undefined",
             UndefinedMetricWarning,
             stacklevel=3,
         )
@@ -89,7 +89,9 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
         chosen = [m for m in metrics if m.entry.of_classifier and scored.info.role in m.entry.of]
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
-            notes.append(f"{names} of {scored.info.name!r}: not computed, its images have no {_missing(scored)}s")
+            notes.append(
+                f"{names} of {scored.info.name!r}: not computed, because the images have no {_missing(scored)}s"
+            )
             continue
         for name, members in {"": np.arange(len(scored)), **scored.members}.items():
             is_correct = torch.from_numpy(scored.is_correct[members[scored.is_labelled[members]]])
@@ -134,7 +136,10 @@ class _DetectorEvaluation:
         scored = [self.sets.values(self.detector, part) for part in train]
         if all(bool(values.isnan().all()) for values in scored):  # detectors that read images may have no such scores
             names = [metric.name for metric in self.metrics if "training" in metric.entry.needs]
-            self.notes.append(f"{self.detector}: {', '.join(names)} not computed, it did not score the training images")
+            self.notes.append(
+                f"{self.detector}: {', '.join(names)} not computed, because the detector did not score the"
+                " training images"
+            )
             return {}
         correct = torch.cat([v[torch.from_numpy(part.is_correct)] for v, part in zip(scored, train, strict=True)])
         if len(correct) == 0:
@@ -175,7 +180,7 @@ class _DetectorEvaluation:
             *names, last = dict.fromkeys(entry.name for entry in lost)
             self.notes.append(
                 f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} not computed,"
-                f" {int((~scored.is_labelled).sum())} of {len(scored)} images have no {_missing(scored)}"
+                f" because {int((~scored.is_labelled).sum())} of {len(scored)} images have no {_missing(scored)}"
             )
         if not self.thresholds.keys() & set(self.settings.der_names):
             missing.add("training")
@@ -193,7 +198,7 @@ class _DetectorEvaluation:
         )
 
     def _add(self, address: Address, images: Images, metrics: Iterable[TableMetric], *, prefix: str = "") -> None:
-        """The values of some images, under names with a prefix."""
+        """Add the values of some images, with a prefix before their names."""
         in_spectrum = replace(images, id_scores=self.spectrum)  # one for all metrics, as it caches its ranking
         is_known = self.sets.sets[address.dataset].info.role not in UNKNOWN_CLASSES
         for metric in metrics:

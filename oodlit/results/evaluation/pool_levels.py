@@ -135,7 +135,7 @@ def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
 
 
 def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[str, PoolRecord]]:
-    """Identify each pool: results that differ in this have different pools.
+    """Describe what identifies each pool: results with different descriptions have different pools.
 
     Numbers per class are those of estimation and of test images. The fingerprint covers the names of the classes in
     use, their numbers of images, and the keys and parts of these images, regardless of order.

@@ -1,4 +1,4 @@
-"""Rows of the tidy table, and remarks about them."""
+"""Rows of the tidy table, and reasons for undefined values."""
 
 import math
 from dataclasses import dataclass, field

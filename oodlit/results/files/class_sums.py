@@ -56,13 +56,13 @@ class ClassSums:
         return {**tensors, "digests": self._digests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Replace all sums by those of `state`."""
+        """Replace all sums by the sums in `state`."""
         for kind in self._sums:
             self._sums[kind] = ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()})
         self._digests = state["digests"]
 
     def frame(self, *, detectors: Sequence[str]) -> pd.DataFrame:
-        """One row of integers per detector and class; those of several processes can be added, see `estimates`."""
+        """One row of integers per detector and class; rows of several processes can be added, see `estimates`."""
         columns: dict[str, object] = {
             "detector": np.repeat(np.array(self.detectors, dtype=object), self.num_classes),
             "group": np.tile(np.arange(self.num_classes), len(self.detectors)),

@@ -15,7 +15,7 @@ from oodlit.results.names import MODEL, check_name
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
 _RESERVED = (MODEL, "n")
-"""Names that tables use beside detectors: the classifier alone, and the number of images of a class."""
+"""Names in tables that detectors must not have: the classifier alone, and the number of images of a class."""
 
 
 def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:
@@ -88,7 +88,7 @@ def checked_estimates(
         return None
     if estimates is None:
         raise InvalidArgumentError(
-            f"pool {pools[0].name!r}: missing the severities of its classes; pass estimates=... of its run"
+            f"pool {pools[0].name!r}: missing the severities of its classes; pass the estimates=... of the run"
         )
     if missing := [name for name in ESTIMATES if name not in estimates.columns]:
         raise InvalidArgumentError(f"estimates: missing columns {missing}; found {list(estimates.columns)}")
@@ -119,7 +119,7 @@ def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
     values = column.to_numpy(dtype=object)
     if other := [value for value in values if not isinstance(value, str)]:
         raise InvalidArgumentError(
-            f"scores: column {name!r} expected text, got {other[0]!r} and others in {len(other)} rows"
+            f"scores: column {name!r} expected text, got other values in {len(other)} rows, such as {other[0]!r}"
         )
     return pd.Series(values, index=column.index).astype("str")
 

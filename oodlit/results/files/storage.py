@@ -25,17 +25,17 @@ R = TypeVar("R", bound=RunRecord)
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
 ESTIMATES = "estimates.parquet"
-"""Only with pools."""
+"""File that exists only with pools."""
 UNFINISHED = "unfinished"
 """Subfolder for the finished streams of a run that is not complete."""
 LOCK = ".lock"
 """File that a run locks in its folder until it ends."""
 FILES = (RUN, TABLE, SCORES)
 IMAGES, OBJECTS = "images.parquet", "objects.parquet"
-"""Only of runs of boxes."""
+"""Files that exist only for runs of boxes."""
 PARTS = (ESTIMATES, IMAGES, OBJECTS)
 BESIDE = ("report.html", "thumbnails", "fitted")
-"""Other files of a run, from its fit to its page."""
+"""Other files of a run, such as the fit and the page."""
 GONE = ".gone-"
 """Prefix of an empty file that marks a part which the new results do not have."""
 _ATTEMPTS = 20
@@ -45,7 +45,7 @@ _CHECKED = ("confidences", "counts", "data", "datasets", "detector_settings", "d
 """Entries of the record that say how the numbers came about."""
 _NUMBERS = ("value", "ci_low", "ci_high", "t_star", "tau", "iou")
 _COUNTS = ("n_id", "n_ood", "n_objects", "n_images")
-"""Columns of the table; those after the third and the second exist for boxes only."""
+"""Columns of the table. All after `ci_high` and after `n_ood` exist for boxes only."""
 
 
 def write(
@@ -198,7 +198,9 @@ def _parsed(
     _check_present(run.checksums, content, source)
     for name, checksum in run.checksums.items():
         if hashlib.sha256(content[name]).hexdigest() != checksum:
-            raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed since")
+            raise DataError(
+                f"{source / name}: does not match the checksum in {RUN}; the file was changed after the run"
+            )
     parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
     most = sum(getattr(run, "counts", {}).values()) or None
     table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES], most=most)
@@ -226,7 +228,9 @@ def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None
 
 def _check_present(names: Iterable[str], content: Collection[str], source: Path) -> None:
     if missing := [name for name in names if name not in content]:
-        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
+        raise DataError(
+            f"{source}: incomplete results, missing {', '.join(missing)}; a run writes these files when it is complete"
+        )
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:

@@ -26,7 +26,7 @@ R = TypeVar("R", bound=RunRecord)
 
 
 class FinishedStreams(NamedTuple):
-    """What an interrupted run has finished.
+    """The finished streams of an interrupted run.
 
     Args:
         scores: Rows of all finished streams.
@@ -86,8 +86,8 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     finished, missing = list(frames), [info.name for info in run.datasets if info not in frames]
     if not finished:
         raise DataError(
-            f"{folder}: the run was interrupted before it had finished a stream. Its fitted detectors, if any, are in"
-            f" {folder / 'fitted'}; reuse them with fitted=..."
+            f"{folder}: the run was interrupted before it had finished a data set. Detectors fitted by this run are in"
+            f" {folder / 'fitted'}, if the fit was complete; reuse them with fitted=..."
         )
     left_out = _left_out(run.detectors, frames)
     detectors = [name for name in run.detectors if name not in left_out]
@@ -164,7 +164,9 @@ def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd
     found = {}
     for name in detectors:
         if without := [dataset for dataset, parts in tested.items() if not all(name in part for part in parts)]:
-            found[name] = f"has no scores of {', '.join(without)}; the run was interrupted before it recorded why"
+            found[name] = (
+                f"has no scores of {', '.join(without)}; the run was interrupted before the reason was recorded"
+            )
     return found
 
 

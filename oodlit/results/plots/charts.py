@@ -74,7 +74,7 @@ class Histograms:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a diagram, with the points on it that are marked."""
+    """One line of a diagram, with its marked points."""
 
     label: str
     x: tuple[float, ...]
@@ -84,7 +84,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """The room between two lines, behind the lines of a diagram."""
+    """The band between two lines, drawn behind the other lines of a diagram."""
 
     label: str
     x: tuple[float, ...]

@@ -9,7 +9,7 @@ import numpy as np
 
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 SPIKE = 0.5
-"""A bin with a larger share of a data set hides the distribution of the others."""
+"""A bin with a larger share of a data set hides the distribution in the other bins."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class ScoreAxis:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """Labels of its left end, its middle and its right end."""
+        """Labels of the left end, the middle and the right end of the axis."""
         if self.only is not None:
             return "", f"all at {self.only:.4g}", ""
         kind = "axis of ranks" if self.ranked else "compressed axis" if self.scale else ""

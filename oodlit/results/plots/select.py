@@ -26,7 +26,7 @@ def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> li
 def chosen_models(
     figure: str, results: RunResults | Sequence[RunResults], names: Sequence[str] | None
 ) -> list[tuple[str, RunResults]]:
-    """Results of one or more models with their names; names that are not given are those of the networks."""
+    """Results of one or more models with their names; missing names are replaced by the names of the networks."""
     models = list(results) if isinstance(results, Sequence) else [results]
     if not models or (names is not None and len(names) != len(models)):
         raise InvalidArgumentError(

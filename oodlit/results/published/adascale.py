@@ -7,9 +7,9 @@ ADASCALE = PublishedTable(
     name="adascale",
     source="S. Regmi, AdaSCALE: Adaptive Scaling for OOD Detection, 2025",
     url="https://github.com/sudarshanregmi/AdaSCALE",
-    tables="a part: detectors that are not on OpenOOD's board, and SCALE beside them; settings as its authors chose",
-    rule="near and far AUROC, means over more OOD sets than those of OpenOOD's board: no comparison with it",
+    tables="selected rows: detectors that are missing from OpenOOD's board, and SCALE, with settings of the authors",
+    rule="near and far AUROC, means over more OOD sets than on OpenOOD's board, so not comparable with that board",
     file="adascale.csv",
     protocol=Protocol("images", sets={"near": (), "far": ()}),
 )
-"""Near and far AUROC; compare with one another alone."""
+"""Near and far AUROC, comparable only within this table."""

@@ -21,7 +21,7 @@ LEVELS = 11
 
 
 class PublishedCurve(NamedTuple):
-    """One model under one confidence function.
+    """The published curve of one model with one confidence function.
 
     Args:
         model: As published.

@@ -9,12 +9,12 @@ HUMAN_CENTRIC = PublishedTable(
     name="human_centric",
     source="Y. Zhu et al., Rethinking Out-of-Distribution Detection From a Human-Centric Perspective, IJCV, 2024",
     url="https://arxiv.org/abs/2211.16778",
-    tables="tables 1 and 2: 8 classifiers, 9 detectors, 8 data sets and their average, as printed: 18 averages, those"
-    " of KNN above all, are not the mean of the printed values. Which weights are behind a name is not stated",
-    rule="DER of each data set alone, at the threshold that keeps 95 or 99 % of the rightly classified training"
-    " images; OOD images count as wrongly classified",
+    tables="tables 1 and 2: 8 classifiers, 9 detectors, 8 data sets and their average, as printed. 18 averages,"
+    " especially those of KNN, are not the mean of the printed values. The weights of the classifiers are not stated",
+    rule="DER of each data set alone, at the threshold that keeps 95 or 99 % of the correctly classified training"
+    " images; OOD images count as misclassified",
     file="human_centric.csv",
-    settings=dict.fromkeys(("DICE", "Energy", "KNN", "ReAct", "ViM"), "they are not known here"),
+    settings=dict.fromkeys(("DICE", "Energy", "KNN", "ReAct", "ViM"), "the table does not state them"),
     # Textures and ImageNet-C are used whole and in part; which it was, is not stated.
     protocol=Protocol(
         "images",

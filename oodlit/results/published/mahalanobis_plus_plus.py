@@ -7,8 +7,8 @@ MAHALANOBIS_PLUS_PLUS = PublishedTable(
     name="mahalanobis_plus_plus",
     source="M. Mueller and M. Hein, Mahalanobis++: Improving OOD Detection via Feature Normalization, ICML, 2025",
     url="https://arxiv.org/abs/2505.18032",
-    tables="means over 44 classifiers, of seven detectors",
-    rule="FPR at a TPR of 95 % on NINCO, mean over 44 classifiers; whether its classes are pooled is not known here",
+    tables="seven detectors, means over 44 classifiers",
+    rule="FPR at a TPR of 95 % on NINCO, mean over 44 classifiers; unknown whether classes are pooled",
     file="mahalanobis_plus_plus.csv",
     protocol=Protocol(""),
     detectors={
@@ -18,4 +18,4 @@ MAHALANOBIS_PLUS_PLUS = PublishedTable(
         "rMaha++": "RelativeMahalanobisPlusPlus",
     },
 )
-"""Mean FPR95 of the detectors that its authors compare on NINCO."""
+"""Mean FPR95 on NINCO of the detectors that the paper compares."""

@@ -31,7 +31,7 @@ _WEIGHTS = {
     row["printed"]: weights(row["model"], int(row["img_size"]), float(row["crop_pct"]))
     for row in read_rows("ninco_weights.csv")
 }
-"""Table 8 names models of timm 0.6.12 and 0.8.0, without tag or size: those of today's with the printed top-1 accuracy.
+"""Weights for the models in Table 8, which has no tags or sizes: today's timm weights with the printed accuracy.
 
 For EffNetv2-M and EffNetv2-M-21k none has it; BiT-s are not weights of timm.
 """
@@ -40,9 +40,9 @@ NINCO = PublishedTable(
     name="ninco",
     source=f"{_SOURCE}, ICML workshop version, 2023",
     url="https://arxiv.org/abs/2306.00826",
-    tables="tables 3-6: 26 classifiers, and zero-shot CLIP with the cosine detectors alone; ReAct is energy + ReAct."
-    " Table 14: means over the eleven cleaned sets. Of classes: table 7 (two classifiers), tables 2, 11 and 12 (unit"
-    " tests) and 15-18 (cleaned sets), each as far as it is readable with certainty",
+    tables="tables 3-6: 26 classifiers, and zero-shot CLIP with cosine detectors only; ReAct is energy + ReAct."
+    " Table 14: means over the eleven cleaned sets. Values per class: table 7 (two classifiers), tables 2, 11 and 12"
+    " (unit tests) and 15-18 (cleaned sets), without figures that are not clearly readable",
     rule=f"{_RULE}; 64 classes",
     file="ninco.csv",
     protocol=_PROTOCOL,
@@ -58,14 +58,14 @@ NINCO_FIRST_RELEASE = PublishedTable(
     name="ninco_first_release",
     source=f"{_SOURCE}, result file of the first release, 2023",
     url="https://github.com/j-cb/NINCO",
-    tables="29 classifiers (MIT); the means are formed here of the figures of the classes. Left out: zero-shot CLIP,"
+    tables="29 classifiers (MIT); oodlit computes the means from the values per class. Left out: zero-shot CLIP,"
     " and popular sets that are not cleaned. Weights and sizes are not stated, and most figures differ from those of"
-    " the paper's model of the same name, so no network of a run is taken for one of them",
+    " the paper's model of the same name, so no network is recognized as one of these models",
     rule=f"{_RULE}; 46 classes, some of them cleaned later",
     file="ninco_first_release.csv",
     protocol=_PROTOCOL,
     detectors=_DETECTORS,
-    settings={**_SETTINGS, "Residual": "the dimension of its space is not known here"},
+    settings={**_SETTINGS, "Residual": "the table does not state the dimension of the principal space"},
     class_file="ninco_first_release_classes.csv.gz",
 )
-"""Means over the 46 OOD classes of the first release; not those of `NINCO`."""
+"""Means over the 46 OOD classes of the first release; `NINCO` has other values."""

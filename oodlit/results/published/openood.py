@@ -13,10 +13,10 @@ OPENOOD = PublishedTable(
     name="openood_imagenet1k",
     source="J. Zhang et al., OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, board of July 2025",
     url="https://github.com/Jingkang50/OpenOOD",
-    tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from its later"
-    " data. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
-    rule="AUROC of each set against 45 000 images of ImageNet-val (settings are chosen on the other 5 000), all images"
-    " of a set pooled, then the mean over the sets: near is SSB-hard and NINCO, far is iNaturalist, Textures and"
+    tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from later"
+    " data of the board. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
+    rule="AUROC of each set against 45 000 images of ImageNet-val (settings were chosen on the other 5 000). All images"
+    " of a set are pooled; near is the mean over SSB-hard and NINCO, far over iNaturalist, Textures and"
     " OpenImage-O",
     file="openood_imagenet1k.csv",
     protocol=Protocol(
@@ -52,4 +52,4 @@ OPENOOD = PublishedTable(
     },
     settings=dict.fromkeys(_WITH_SETTINGS, _CHOSEN) | {"RankFeat": {"then": None}},
 )
-"""Near and far AUROC; the detector's settings are those of the board, some chosen on OOD validation data."""
+"""Near and far AUROC with the board's settings of detectors, some of them chosen on OOD validation data."""

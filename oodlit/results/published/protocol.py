@@ -1,4 +1,4 @@
-"""How the figures of a published table were computed, in terms that a run can be compared with."""
+"""How the figures of a published table were computed, described so that a run can be compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

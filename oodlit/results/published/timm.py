@@ -45,7 +45,7 @@ TIMM = PublishedTable(
     name="timm",
     source="R. Wightman, PyTorch Image Models, results of 2025",
     url="https://github.com/huggingface/pytorch-image-models",
-    tables="results/results-*.csv (Apache-2.0): networks with the tag of their weights, at a size and a crop",
+    tables="results/results-*.csv (Apache-2.0): networks by weights tag, image size and crop",
     rule="top-1 accuracy of all images; on ImageNet-R and -A among their 200 classes",
     file="timm_accuracy.csv",
     protocol=Protocol(
@@ -60,7 +60,7 @@ TIMM = PublishedTable(
     ),
     read=_figures,
 )
-"""Accuracies, a figure of the network alone."""
+"""Top-1 accuracies of networks."""
 
 
 @cache

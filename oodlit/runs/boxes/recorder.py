@@ -57,12 +57,12 @@ class BoxSettings:
 
     @property
     def rule(self) -> str:
-        """The rule of t*, as results have it."""
+        """The rule of t*, as recorded in the results."""
         return "given" if self.t_star_rule == "given" else "best F1 on the ID set"
 
 
 def probe_boxes(module: ObjectModule, datamodule: ObjectBenchmark, *, layers: Sequence[str]) -> Probe:
-    """Pass the first ID images through the network: what it gives, and whether it fits the data.
+    """Pass the first ID images through the network, to learn its outputs and to check that the data fit.
 
     Raises:
         DataError: No ID image can be used.
@@ -78,12 +78,12 @@ def probe_boxes(module: ObjectModule, datamodule: ObjectBenchmark, *, layers: Se
 
 
 def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classes: int) -> None:
-    """Refuse data whose classes are not those of the logits: every number would be about something else."""
+    """Refuse data with other classes than the logits: every result would be wrong."""
     names = datamodule.class_names
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
-            f"the detector's classes are {', '.join(module.class_names[:8])}, those of the data"
-            f" {', '.join(names[:8])}; pass the detector's to the data: ObjectBenchmark(...,"
+            f"the object detector has the classes {', '.join(module.class_names[:8])}, the data has"
+            f" {', '.join(names[:8])}; pass the classes of the detector to the data: ObjectBenchmark(...,"
             " class_names=module.class_names)"
         )
     if len(names) != num_classes:
@@ -94,7 +94,7 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
 
 
 class BoxRecorder(ScoredRun):
-    """State of one `trainer.predict` over boxes; a new one for every call.
+    """State of one `trainer.predict` over boxes; every call creates a new recorder.
 
     Args:
         start: What is known of the run.
@@ -114,12 +114,12 @@ class BoxRecorder(ScoredRun):
 
     @property
     def prediction_bytes(self) -> int:
-        """Memory for logits and features of all boxes of this process, if images have as many as those of the probe."""
+        """Memory for logits and features of all boxes of this process, estimated from the first ID images."""
         found = self.module([image.to(self.module.device) for image in self.choice.images])
         return int(super().prediction_bytes * sum(map(len, found)) / len(found))
 
     def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
-        """All that the scores and the metrics depend on, but for the settings of the metrics."""
+        """Everything that the scores depend on; settings of the metrics do not count."""
         return {
             **super().key(streams),
             "fit": {"on": self.settings.fit_on, "confidence": self.cut},
@@ -128,7 +128,7 @@ class BoxRecorder(ScoredRun):
         }
 
     def datasets(self) -> list[DatasetInfo]:
-        """All streams."""
+        """All data sets of the run."""
         return [DatasetInfo(stream.name, stream.role, (), whole_size(stream)) for stream in self.streams]
 
     def make_rows(self) -> dict[str, BoxRows]:
@@ -152,11 +152,11 @@ class BoxRecorder(ScoredRun):
         return statistics
 
     def more_state(self) -> dict[str, Any]:
-        """How many boxes are fitted on."""
+        """Number of training boxes so far."""
         return {"num_boxes": self.num_boxes}
 
     def restore_more(self, state: dict[str, Any]) -> None:
-        """Take over `more_state`."""
+        """Restore the values of `more_state`."""
         self.num_boxes = self.num_fitted = state["num_boxes"]
 
     def take_training(self, found: Detections, stream: Stream) -> None:
@@ -179,19 +179,19 @@ class BoxRecorder(ScoredRun):
         self.add(stream.name, found, scores, outputs)
 
     def _check_sizes(self, found: Detections, dataset: str) -> None:
-        """Refuse pictures that are not those of the annotations: their boxes would mean other places."""
+        """Refuse pictures whose size differs from the annotations: the boxes would be at wrong places."""
         if found.sizes is None:
             return
         for key, size in zip(found.keys, map(tuple, found.sizes.tolist()), strict=True):
             if size != self._sizes[dataset][key]:
                 wide, high = self._sizes[dataset][key]
                 raise DataError(
-                    f"{key}: the picture is {size[0]} x {size[1]}, its annotations are made for {wide} x {high} pixels;"
+                    f"{key}: the picture has {size[0]} x {size[1]} pixels, but the annotations expect {wide} x {high};"
                     " use the pictures in the size and orientation in which they were annotated"
                 )
 
     def check_fit_rows(self) -> int:
-        """Number of training boxes of all processes.
+        """Count the training boxes of all processes.
 
         Raises:
             DataError: There are none, and detectors are fitted on them.
@@ -199,9 +199,10 @@ class BoxRecorder(ScoredRun):
         self.num_boxes = sum(gather_objects(self.group, self.num_boxes))
         if self.statistics and self.num_boxes == 0:
             raise DataError(
-                f"no box of the training images has a confidence of {self.cut:g} or more"
-                f"{' and hits an object of its class' if self.settings.fit_on == 'matched' else ''}: detectors cannot"
-                " be fitted; lower t_star, or check the detector, the order of its classes, and the pictures"
+                f"detectors cannot be fitted, because no box of the training images has a confidence of at"
+                f" least {self.cut:g}"
+                f"{' and hits an object of the predicted class' if self.settings.fit_on == 'matched' else ''};"
+                " lower t_star, or check the object detector, the order of the classes, and the pictures"
             )
         return self.num_boxes
 
@@ -239,11 +240,11 @@ class BoxRecorder(ScoredRun):
         return ObjectSet(info, found, self.datamodule.annotations[stream.name], scores)
 
     def findings(self) -> Iterable[Finding]:
-        """What makes the numbers doubtful; detectors that failed were reported when they did."""
+        """Findings of the results; failed detectors were reported earlier."""
         return (found for found in self.results.run.findings if found.kind != "failed")
 
     def is_of(self, folder: Path, key: str) -> bool:
-        """Whether the results in a folder have the scores and the settings of this run."""
+        """Whether a folder contains the results of this run: equal scores and settings."""
         results = ObjectResults.load(folder)
         found, asked = results.settings, self.settings
         wanted = asked.metrics if asked.t_star_rule == "given" else asked.metrics.changed(t_star=found.t_star)
@@ -260,7 +261,7 @@ class BoxRecorder(ScoredRun):
         return RunLog(values, settings_of(self.results.run))
 
     def where(self, kept: Path) -> str:
-        """What can be done with the folder of an interrupted run, as text."""
+        """Describe how to continue with the folder of an interrupted run."""
         if not self.is_fitted or not (kept / FITTED).is_dir():
             return ""
         return f"the fit is kept: ObjectDetection(fitted={str(kept / FITTED)!r}, ...); resume=True resumes the run"

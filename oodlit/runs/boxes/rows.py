@@ -1,4 +1,4 @@
-"""Boxes of a run with their scores: collected on every process, joined by image at the end."""
+"""Boxes of a run with their scores: every process collects them, and the end of the run joins them by image."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -35,24 +35,24 @@ class BoxRows:
         self.scores = ImageRows(self.dataset, self.detectors, what="boxes")
 
     def add(self, found: Detections, scores: dict[str, Tensor]) -> dict[str, NonFiniteScoreError]:
-        """Take in one batch; logits and features are not kept. Errors as of `ImageRows.add`."""
+        """Add one batch, without logits and features. Errors are those of `ImageRows.add`."""
         self.found.append(replace(found.to("cpu"), outputs=None))
         return {} if found.outputs is None or not len(found) else self.scores.add(found.outputs, scores)
 
     def state(self) -> dict[str, Any]:
-        """All that was taken in, as plain values and tensors."""
+        """All collected rows, as plain values and tensors."""
         if len(self.found) > 1:
             self.found = [Detections.cat(self.found)]
         found = {name: getattr(self.found[0], name) for name in _FIELDS} if self.found else None
         return {"found": found and {**found, "keys": list(found["keys"])}, "scores": self.scores.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take in what `state` gave, in place of what is here."""
+        """Replace the rows by those that `state` returned."""
         self.found = [] if state["found"] is None else [Detections(**state["found"])]
         self.scores.restore(state["scores"])
 
     def gather(self, group: Group, *, detectors: Sequence[str]) -> tuple[Detections, dict[str, np.ndarray]]:
-        """Boxes of all processes and their scores in float64, by image key and number of the box.
+        """Join the boxes of all processes and their scores in float64, sorted by image key and number of the box.
 
         Every process calls it and gets the same.
 
@@ -68,7 +68,7 @@ class BoxRows:
 
 
 def in_order(found: Detections) -> Detections:
-    """The same images and boxes in the order of image keys and numbers of boxes, whatever the order of arrival.
+    """Return the same images and boxes, sorted by image key and number of the box.
 
     Example:
         >>> found = Detections(torch.ones(2, 4), torch.ones(2), torch.tensor([0, 1]), ["val/b", "val/a"])

@@ -1,4 +1,4 @@
-"""Which boxes of two passes over the same images are the same: another precision finds a few others."""
+"""Match the boxes of two passes over the same images, which differ slightly if the precision differs."""
 
 import torch
 from torchvision.ops import box_iou
@@ -10,11 +10,11 @@ from oodlit.runs.verification import Matched
 OVERLAP = 0.5
 """Smallest intersection over union of two boxes that count as the same."""
 LEAST = 0.5
-"""Smallest accepted fraction of the plain network's boxes that are found again."""
+"""Smallest accepted fraction of the boxes of the plain network that this run also finds."""
 
 
 def same_boxes(found: Detections, exact: Detections) -> Matched:
-    """Pair the boxes of the plain network with the boxes at the same places.
+    """Pair each box of the plain network with the box of this run at the same place.
 
     Raises:
         RequirementError: Fewer than half of them were found.
@@ -27,8 +27,9 @@ def same_boxes(found: Detections, exact: Detections) -> Matched:
     kept = best >= OVERLAP
     if int(kept.sum()) < LEAST * len(exact):
         raise RequirementError(
-            f"only {int(kept.sum())} of the {len(exact)} boxes that the network finds in full precision are among the"
-            f" {len(found)} boxes of this run; remove the reduced precision, or the option that makes the run faster"
+            f"only {int(kept.sum())} of the {len(exact)} boxes that the network predicts in full precision are among"
+            f" the {len(found)} boxes of this run; remove the reduced precision, or the option that makes the run"
+            " faster"
         )
     places = torch.where(kept)[0]
     return Matched(rows[places], found.outputs, exact.outputs.select(places))

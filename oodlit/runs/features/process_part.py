@@ -1,4 +1,4 @@
-"""What one process has recorded of one stream; the parts of all processes make the stream complete."""
+"""The part of a stream that one process has recorded; the parts of all processes form the whole stream."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +19,7 @@ from oodlit.runs.journal import Journal
 
 @dataclass
 class ProcessPart:
-    """What one process has recorded of one stream.
+    """The part of a stream that one process has recorded.
 
     Args:
         stream: The stream as the manifest will name it.
@@ -45,7 +45,7 @@ class ProcessPart:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> "ProcessPart":
-        """What `asdict` gave, or a file of it."""
+        """Restore a part from the output of `asdict`, or from a file with that output."""
         parts, skipped = ([(name, value) for name, value in plain[field]] for field in ("parts", "skipped"))
         return cls(**{**plain, "parts": parts, "skipped": skipped})
 
@@ -78,7 +78,7 @@ def grouped(all_parts: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
 
 
 def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
-    """Entry of a stream in the manifest, if the parts of all processes hold every image once.
+    """Return the manifest entry of a stream, if the parts of all processes contain every image once.
 
     Args:
         all_parts: Those of one stream.
@@ -92,13 +92,15 @@ def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     skipped = sorted((key, reason) for one in all_parts for key, reason in one.skipped)
     stored = StoredRows(rows, parts)
     if (found := len(stored) + len(skipped)) != stream["images"]:
-        raise DataError(f"stream {stream['name']!r}: {found} of {stream['images']} images were recorded")
+        raise DataError(
+            f"stream {stream['name']!r}: {found} of {stream['images']} images were recorded; record the stream again"
+        )
     digests = np.fromiter(map(key_digest, _keys(stored, stream, skipped)), dtype=np.uint64, count=found)
     values, counts = np.unique(digests, return_counts=True)
     if len(values) < found:
         repeated = set(values[counts > 1].tolist())
         first = next(key for key in _keys(stored, stream, skipped) if key_digest(key) in repeated)
-        raise DataError(f"{first!r} was recorded more than once; a key identifies one image")
+        raise DataError(f"{first!r} was recorded more than once; expected one image per key")
     losses = [one.loss for one in all_parts]
     loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
     checksums = {file: checksum for one in all_parts for file, checksum in one.checksums.items()}
@@ -107,5 +109,5 @@ def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
 
 
 def _keys(stored: StoredRows, stream: Mapping[str, Any], skipped: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """All keys of a stream, with its name in front."""
+    """All keys of a stream, each with the name of the stream as prefix."""
     return chain((f"{stream['name']}/{key}" for key in stored.keys()), (key for key, _ in skipped))  # noqa: SIM118

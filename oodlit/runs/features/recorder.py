@@ -1,4 +1,4 @@
-"""The recorders of feature caches: beside another run, or in a pass that only records."""
+"""The recorders of feature caches: together with another run, or in a run that only records."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -27,7 +27,7 @@ from oodlit.scoring.span import OTHER
 
 
 class FeatureRecorder(Recorder):
-    """Record what the run of another callback reads; that run checks the images and the network.
+    """Records the batches that the run of another callback reads; that run checks images and network.
 
     Args:
         module: The network.
@@ -48,7 +48,7 @@ class FeatureRecorder(Recorder):
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
 
     def ready(self) -> None:
-        """Check that all streams are read, or cached: a cache without the training images would be of no use."""
+        """Check that every stream is read by this run or already cached, since an incomplete cache would be useless."""
         self.streams = self.datamodule.active_streams
         cached = self.recording.cached
         known = cached | {stream.name for stream in self.streams}
@@ -62,7 +62,7 @@ class FeatureRecorder(Recorder):
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:
             raise InvalidArgumentError(
                 f"FeatureCache: this run resumes in the middle of {begun[0]!r}, but the cache does not contain the"
-                " images before that; pass resume=False to OODDetection, or record without OODDetection"
+                " first images of this stream; pass resume=False to OODDetection, or record without OODDetection"
             )
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
@@ -73,7 +73,7 @@ class FeatureRecorder(Recorder):
             self.recording.take(stream, rows, batch.get("skipped", []))
 
     def finish(self) -> None:
-        """Write what is waiting, and make the parts of all processes complete streams of the cache."""
+        """Write the remaining rows, and add the recorded streams to the cache."""
         self._close({}, cpu_group())
 
     def _close(self, notes: Mapping[str, Any], group: Group) -> None:
@@ -85,12 +85,12 @@ class FeatureRecorder(Recorder):
         return {**facts, "input_shape": list(self.probe.images.shape[1:])}, self.module.head_or_none()
 
     def stop(self, error: BaseException) -> str:
-        """What is on disk stays there; the run reports what it keeps."""
+        """Keep the recorded rows on disk; the run reports what is kept."""
         return ""
 
 
 class FeaturePass(FeatureRecorder):
-    """A pass that only records: it checks data and network itself, and resumes in the middle of a stream.
+    """Records a cache without another callback; it checks data and network, and can resume in the middle of a stream.
 
     Args:
         module: The network.
@@ -127,14 +127,14 @@ class FeaturePass(FeatureRecorder):
         return -(-images // self.processes) * 4 * (self.probe.facts.width + self.probe.facts.num_classes)
 
     def begin(self) -> None:
-        """Find which streams are left."""
+        """Determine the streams that remain to be read."""
         self.streams = self.datamodule.active_streams
 
     def ready(self) -> None:
-        """Nothing: the pass reads all that the cache is missing."""
+        """Do nothing: this run reads all streams that the cache is missing."""
 
     def check(self, batch: Any, index: int) -> None:
-        """Refuse images of another kind than those of the ID stream."""
+        """Refuse images that differ in kind from the ID stream."""
         check_images(batch, self.probe.images, self.streams[index].name)
         self.clock.enter("backbone", images=len(batch["image"]))
 
@@ -148,7 +148,7 @@ class FeaturePass(FeatureRecorder):
         super().take(outputs, batch, index, is_last=is_last)
 
     def finish(self) -> None:
-        """Prove that every image was read, and make the parts of all processes complete streams of the cache."""
+        """Check that every image was read, and add the recorded streams to the cache."""
         group = cpu_group()
         for stream in self.streams:
             check_complete(stream, group)
@@ -158,13 +158,13 @@ class FeaturePass(FeatureRecorder):
         self._close({"time": times, **({"acceleration": record} if self.verification.options else {})}, group)
 
     def stop(self, error: BaseException) -> str:
-        """Write what is waiting if the user ends the pass; after an error, what is on disk stays."""
+        """Write the remaining rows if the user interrupts the run; after an error, only rows on disk are kept."""
         kept = "" if isinstance(error, Exception) else self.recording.end()
         return kept and f"{kept}, and the next recording resumes from there"
 
 
 def _text(recording: Recording, data: OODDataModule) -> str:
-    """What the folder holds, and what is to be recorded."""
+    """Describe the streams in the cache, and those to be recorded."""
     names = [stream.name for stream in data.streams if stream.name in recording.cached]
     parts = [f"in the cache: {', '.join(names)}"] if names else []
     missing = [stream for stream in data.streams if stream.name not in recording.cached]

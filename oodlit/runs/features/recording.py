@@ -1,4 +1,4 @@
-"""What is recorded of every stream, part by part, so that no image has to go through the network twice.
+"""Record every stream in parts, so that no image goes through the network twice.
 
 The manifest of a cache names complete streams alone. Beside it, the hidden folder `.progress` holds one small file for
 each other stream and process, a `ProcessPart`: its files, how many batches they contain, and which samples were
@@ -36,9 +36,9 @@ from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, re
 from oodlit.runs.journal import Journal
 
 VISIBLE_S = 120.0
-"""How long a process waits until it sees what the first one has written."""
+"""How long a process waits for files that process 0 has written, in seconds."""
 ROWS = "rows-0"
-"""Folder of the parts; caches of earlier versions name another one."""
+"""Folder of the parts; caches of earlier versions use another name."""
 
 
 class Recording:
@@ -68,11 +68,11 @@ class Recording:
         self.cached: frozenset[str] = frozenset()
         """Streams of the run that the cache already contains."""
         self.damaged: list[str] = []
-        """What is wrong with streams that it names and that are recorded again."""
+        """Problems of cached streams that are recorded again."""
         self.before: dict[str, int] = {}
-        """Images of other streams that all processes together have recorded before."""
+        """Numbers of images that all processes together have already recorded, for incomplete streams."""
         self.repeated: list[str] = []
-        """Parts of streams that are recorded again because batches are now formed differently, as text."""
+        """Descriptions of parts that are recorded again because batches are formed differently."""
         self.own_parts: dict[str, ProcessPart] = {}
         """The parts of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
@@ -83,7 +83,7 @@ class Recording:
     def begin(
         self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, group: Group, *, can_resume: bool
     ) -> None:
-        """Find what the folder contains. All processes call it; nothing is changed if an error is raised.
+        """Read the content of the folder. All processes must call it; an error leaves the folder unchanged.
 
         Args:
             streams: Those of the run.
@@ -107,7 +107,7 @@ class Recording:
         self.before = {name: sum(one.images for one in group) for name, group in grouped(every).items()}
 
     def take(self, stream: Stream, rows: Rows | None, skipped: Iterable[tuple[str, str]]) -> None:
-        """Record one batch of a stream that is not cached: its rows, if it has any, and what was skipped.
+        """Record the rows and the skipped images of one batch, if the stream is not cached yet.
 
         Raises:
             InvalidArgumentError: A value is too large for the dtype.
@@ -136,7 +136,7 @@ class Recording:
             self._keep()
 
     def finish(self, facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any], group: Group) -> None:
-        """Write what is waiting, and let the manifest name the streams. All processes call it.
+        """Write the remaining rows, and add the streams to the manifest. All processes must call it.
 
         Nobody leaves before all of them see the manifest.
 
@@ -158,13 +158,13 @@ class Recording:
         gather_objects(group, None)
 
     def end(self) -> str:
-        """Write what is waiting if the user ends the run; return what is kept, as text, or an empty text."""
+        """Write the remaining rows if the user interrupts the run; return what is kept, as text."""
         self._keep()
         images = sum(one.images for one in self.own_parts.values())
         return f"{images} images of {', '.join(self.own_parts)} are kept in {self.folder}" if images else ""
 
     def _keep(self) -> None:
-        """Bring what is waiting to disk, and then say so."""
+        """Write the remaining rows to disk, and then update the journal."""
         one, self._unwritten = self._unwritten, None
         if one is not None:
             self._writers[one.name].flush()
@@ -174,7 +174,7 @@ class Recording:
     def _inspect(
         self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, *, can_resume: bool
     ) -> dict[str, Any]:
-        """What the first process finds and sends to the others."""
+        """The content of the folder, as the first process finds it and sends it to all processes."""
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         all_parts = read_process_parts(self._journal)
         self._check_empty(manifest is None and not all_parts)
@@ -211,24 +211,24 @@ class Recording:
         }
 
     def _check_empty(self, is_new: bool) -> None:
-        """Refuse to write over a head that belongs to no cache."""
+        """Refuse to overwrite a head file in a folder without a cache."""
         if is_new and (self.folder / HEAD).exists() and not any(map(_is_of_rows, self.folder.glob("rows-*"))):
             raise InvalidArgumentError(
-                f"{self.folder}: contains {HEAD} but no cache that it belongs to; name another folder for the cache"
+                f"{self.folder}: contains {HEAD} but no cache; choose another folder for the cache"
             )
 
     def _check(self, recorded: Mapping[str, Any]) -> None:
-        """Refuse what was recorded of another network, or in another way."""
+        """Refuse a cache of another network, or with other settings."""
         check_network(self.folder, recorded, self.how["fingerprint"])
         for name in ("dtype", "precision", "decoder"):
             if recorded.get(name, self.how[name]) != self.how[name]:
                 raise FingerprintError(
-                    f"{self.folder}: this cache was recorded with {name} {recorded[name]}, and {self.how[name]} is"
-                    f" asked for; ask for the same, or {OTHERWISE}"
+                    f"{self.folder}: this cache was recorded with {name} {recorded[name]}, but this run uses"
+                    f" {self.how[name]}; use the same {name}, or {OTHERWISE}"
                 )
 
     def _complete(self, all_parts: Sequence[ProcessPart]) -> RecordedStream | None:
-        """The entry of a stream that was recorded to its end before the manifest could name it; else None."""
+        """The entry of a fully recorded stream that is missing from the manifest; otherwise None."""
         first, images = all_parts[0], sum(one.images for one in all_parts)
         is_one = all((one.stream, one.cut) == (first.stream, first.cut) for one in all_parts)
         if not is_one or images < first.stream["images"]:
@@ -267,7 +267,7 @@ class Recording:
     def _close(
         self, all_parts: Sequence[ProcessPart], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
     ) -> None:
-        """Name the streams in the manifest, and remove what nobody names."""
+        """Add the streams to the manifest, and remove files that no manifest entry uses."""
         entries, problem, over = [], None, set()
         for name, group in grouped(all_parts).items():
             try:
@@ -294,7 +294,7 @@ class Recording:
         facts: Mapping[str, Any],
         notes: Mapping[str, Any] | None = None,
     ) -> Manifest:
-        """The manifest with further streams, or with others in the place of damaged ones.
+        """The manifest with additional streams; damaged ones are replaced.
 
         Args:
             before: The manifest so far; None = there is none.
@@ -315,7 +315,7 @@ class Recording:
         )
 
     def _clean(self, manifest: Manifest | None) -> None:
-        """Remove rows that nobody names any more."""
+        """Remove files of rows that no manifest entry uses."""
         named = {file for entry in (manifest.streams if manifest else ()) for file, _ in entry.parts}
         named |= {file for one in read_process_parts(self._journal) for file, _ in one.parts}
         for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others belong to the user
@@ -329,13 +329,13 @@ class Recording:
 
 
 def _is_of_rows(folder: Path) -> bool:
-    """Whether this is a folder with a name that a recording gives, now or in earlier versions; links are not."""
+    """Whether this is a folder named by a recording of this or an earlier version; links do not count."""
     is_folder = folder.is_dir() and not folder.is_symlink()
     return is_folder and (folder.name == ROWS or bool(re.fullmatch("rows-[0-9a-f]{12}", folder.name)))
 
 
 def _digest_of(folder: Path) -> str:
-    """Tells one manifest from another; empty = there is none."""
+    """Identifies a manifest; empty = there is none."""
     try:
         return hashlib.blake2b((folder / MANIFEST).read_bytes(), digest_size=16).hexdigest()
     except FileNotFoundError:
@@ -343,7 +343,7 @@ def _digest_of(folder: Path) -> str:
 
 
 def _wait_for(digest: str, folder: Path) -> None:
-    """Wait until this process sees a manifest: network file systems show earlier content for a while.
+    """Wait until this process sees the new manifest, since network file systems can show old content for a while.
 
     Raises:
         DataError: It does not come.
@@ -352,28 +352,31 @@ def _wait_for(digest: str, folder: Path) -> None:
     while _digest_of(folder) != digest:
         if time.monotonic() > end:
             raise DataError(
-                f"{folder}: what process 0 has written is not seen here after {VISIBLE_S:g} s; all processes need the"
-                " same folder"
+                f"{folder}: a file written by process 0 did not appear within {VISIBLE_S:g} s; all processes must use"
+                " the same folder on a shared file system"
             )
         list(folder.iterdir())  # asks the server for its names
         time.sleep(0.1)
 
 
 def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any]) -> None:
-    """Refuse labels in another order."""
+    """Refuse other class names than in the cache."""
     before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
         raise FingerprintError(
-            f"{folder}: the names of the classes differ from those of this cache ({len(before)} there, {len(now)} now);"
+            f"{folder}: the class names differ from those in this cache ({len(before)} in the cache, {len(now)} now);"
             f" {OTHERWISE}"
         )
 
 
 def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
-    """What is recorded again of a stream because its batches are now others, as text; empty if nothing is."""
+    """Describe the images that are recorded again because batches are formed differently; empty if there are none."""
     lost = [one for one in all_parts if one.cut != cut]
     if not lost:
         return []
     then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
-    changes = ", ".join(f"{name} {value}, now {cut.get(name)}" for name, value in then.items())
-    return [f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again (before: {changes})"]
+    changes = ", ".join(f"{name} was {value}, is now {cut.get(name)}" for name, value in then.items())
+    return [
+        f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again, because a setting"
+        f" changed ({changes})"
+    ]

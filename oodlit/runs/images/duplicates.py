@@ -15,7 +15,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.results import Finding
 
 COMPARED = (Role.TRAIN, Role.ID, Role.OOD, Role.POOL)
-"""Roles whose images must differ. Shifted images and unit tests may be made from others."""
+"""Roles whose images must differ. Shifted images and unit tests may be made from images of other sets."""
 MOST = 2**14
 """Largest number of values per image that enter a digest, evenly spaced, since all of them would take time."""
 
@@ -37,7 +37,7 @@ class Digests:
         return {name: parts[0] for name, parts in self.parts.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Add what `state` returned; of several states of one run, the one with the most images counts."""
+        """Add the digests that `state` returned; of several states of one run, use the one with the most images."""
         for name, part in state.items():
             if len(part) > sum(map(len, self.parts.get(name, ()))):
                 self.parts[name] = [part]
@@ -62,7 +62,8 @@ def _shared(sets: Sequence[tuple[Stream, np.ndarray]]) -> Iterator[Finding]:
             yield Finding(
                 "duplicates",
                 f"{number} of {len(first)} images of {one.name!r} ({one.role}) also occur in {other.name!r}"
-                f" ({other.role}). Their scores do not tell how unseen images are scored; remove them from one set",
+                f" ({other.role}). Results on these images do not show how detectors score unseen images;"
+                " remove them from one of the sets",
             )
 
 

@@ -1,4 +1,4 @@
-"""What the processes of a run have, joined at its end."""
+"""Join the rows of all processes at the end of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -13,7 +13,7 @@ from oodlit.scoring.scoring import Scoring
 
 
 def join_scores(rows: Iterable[ImageRows], scoring: Scoring, group: Group) -> pd.DataFrame:
-    """Scores of all processes."""
+    """Join the scores of all processes."""
     active = scoring.active
     wide = gather_objects(group, scoring.float64)
     float32 = set(active).difference(*wide)
@@ -28,7 +28,7 @@ def join_estimates(
     confidences: Mapping[str, str],
     group: Group,
 ) -> pd.DataFrame | None:
-    """Severities of the classes of all pools, from the sums of all processes; None without a pool."""
+    """Compute the severities of the classes of all pools from the sums of all processes; None without a pool."""
     infos, found = {info.name: info for info in datasets}, []
     for rows in pools:
         rows.check_once(group)
@@ -38,7 +38,7 @@ def join_estimates(
 
 
 def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
-    """Images of pools that their split does not list, and images that it lists and the pool is missing."""
+    """Findings about pools whose images differ from the images listed in the split."""
     findings = []
     for rows in pools:
         parts = gather_objects(group, (rows.num_unused, rows.first_unused, rows.num_used))
@@ -47,16 +47,16 @@ def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
         assert rows.stream is not None
         lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
         texts = {
-            f"{unused} images of {rows.dataset!r} are not listed in its split and not used, first {first!r}": unused
-            > 0,
-            f"{lacking} images that the split of {rows.dataset!r} lists were not among its images": lacking > 0,
+            f"{unused} images of {rows.dataset!r} are not listed in the split and were not used, first"
+            f" {first!r}": unused > 0,
+            f"{lacking} images listed in the split of {rows.dataset!r} were not found": lacking > 0,
         }
         findings += [Finding("split", text) for text, holds in texts.items() if holds]
     return findings
 
 
 def masked_accuracy(rows: Mapping[str, ImageRows], scores: pd.DataFrame, group: Group) -> dict[str, tuple[int, int]]:
-    """Right predictions among the classes of a set, and labelled images, for sets of a part of the classes."""
+    """Numbers of correct predictions and of labeled images, for sets that contain only some of the ID classes."""
     masked = {name: part.masked_correct for name, part in rows.items() if part.subset is not None}
     labelled = scores[scores["label"] >= 0]
     parts = gather_objects(group, masked)

@@ -1,4 +1,4 @@
-"""The images of a pool: rows of its test images, and sums over those that tell how hard a class is."""
+"""The images of a pool: one row per test image, and sums over the estimation images, which show how hard a class is."""
 
 from array import array
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ _COUNTED = ("num_unused", "first_unused", "num_used")
 
 @dataclass
 class PoolRows(ImageRows):
-    """Rows of the test images of a pool on this process, and sums of the confidences of the others.
+    """Rows of the test images of a pool on this process, and sums of the confidences of its estimation images.
 
     Args:
         stream: The pool.
@@ -35,9 +35,9 @@ class PoolRows(ImageRows):
     num_unused: int = 0
     """Number of images that the split does not list."""
     first_unused: str = ""
-    """First of their keys in sorted order; empty if there are none."""
+    """First key of these images in sorted order; empty if there are none."""
     num_used: int = 0
-    """Images of both parts."""
+    """Number of images in both parts of the split."""
     estimated: "array[int]" = field(default_factory=lambda: array("Q"))
     """A 64-bit hash of the key of every estimation image, which has no row."""
     sums: ClassSums = field(init=False)
@@ -48,12 +48,12 @@ class PoolRows(ImageRows):
         self.sums = ClassSums(self.detectors, len(self.stream.class_names))
 
     def state(self) -> dict[str, Any]:
-        """All that was taken in, as plain values and tensors."""
+        """All collected rows and sums, as plain values and tensors."""
         counted = {name: getattr(self, name) for name in _COUNTED}
         return {**super().state(), **counted, "sums": self.sums.state(), "estimated": self._estimated()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take in what `state` gave, in place of what is here."""
+        """Replace rows and sums by those that `state` returned."""
         super().restore(state)
         for name in _COUNTED:
             setattr(self, name, state[name])
@@ -61,7 +61,7 @@ class PoolRows(ImageRows):
         self.estimated = array("Q", state["estimated"].numpy().tobytes())
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
-        """Take in one batch; see `ImageRows.add`."""
+        """Add one batch; see `ImageRows.add`."""
         assert self.stream is not None
         assert self.stream.split is not None
         assert outputs.keys is not None
@@ -94,7 +94,7 @@ class PoolRows(ImageRows):
         return errors
 
     def check_once(self, group: Group) -> None:
-        """See that all processes together have every estimation image once; rows of test images show it themselves.
+        """Check that all processes together have read every estimation image once; rows show it for test images.
 
         Raises:
             DataError: Some came more than once.

@@ -40,7 +40,7 @@ SAMPLE_CHUNK = 1024
 
 
 class ImageOptions(NamedTuple):
-    """Arguments of `OODDetection` that are about images.
+    """Arguments of `OODDetection` that only image runs have.
 
     Args:
         evaluation: Settings of the metrics.
@@ -56,7 +56,7 @@ class ImageOptions(NamedTuple):
 
 
 class ImageRecorder(ScoredRun):
-    """State of one `trainer.predict` over images; a new one for every call, so that nothing leaks into the next.
+    """State of one `trainer.predict` over images; every call creates a new recorder.
 
     Args:
         start: What is known of the run.
@@ -73,7 +73,7 @@ class ImageRecorder(ScoredRun):
         self.digests = Digests()
 
     def make_rows(self) -> dict[str, ImageRows]:
-        """Empty rows by data set; training images, which are a sample, as one set.
+        """Empty rows by data set; all training images together are one set.
 
         Raises:
             InvalidArgumentError: A pool has fewer classes than the network.
@@ -110,16 +110,16 @@ class ImageRecorder(ScoredRun):
         return dataset_infos(self.streams, self.choice.facts.num_classes)
 
     def more_state(self) -> dict[str, Any]:
-        """Whether all images have one shape, and their digests."""
+        """Whether all images have the same shape, and the digests of the images."""
         return {"one_shape": self.one_shape, "digests": self.digests.state()}
 
     def restore_more(self, state: dict[str, Any]) -> None:
-        """Take over `more_state`."""
+        """Restore the values of `more_state`."""
         self.one_shape &= state.get("one_shape", False)
         self.digests.restore(state.get("digests", {}))
 
     def check(self, batch: Any, index: int) -> None:
-        """Refuse images of another kind than those of the ID stream, and note where their shape differs."""
+        """Refuse images that differ in kind from the ID stream, and note images of another shape."""
         images, like = batch["image"], self.choice.images
         check_images(batch, like, self.reading[index].name)
         self.one_shape &= not len(images) or images.shape[1:] == like.shape[1:]
@@ -145,7 +145,7 @@ class ImageRecorder(ScoredRun):
         self.add(stream.name, outputs, scores, outputs)
 
     def close_streams(self, over: Sequence[Stream]) -> None:
-        """Keep the rows of streams that are over for this process: results are read from them if the run fails."""
+        """Save the rows of finished streams of this process, so that they can be read if the run fails."""
         if self.output is not None and self.fitting_done:
             for name in dict.fromkeys(self.train_name if s.role is Role.TRAIN else s.name for s in over):
                 rows = self.rows[name]
@@ -154,7 +154,7 @@ class ImageRecorder(ScoredRun):
                 self.output.keep_scores(name, rows.frame, sums, detectors=active)
 
     def check_fit_rows(self) -> int:
-        """Number of training images of all processes.
+        """Count the training images of all processes.
 
         Raises:
             DataError: Detectors wait for training images, and none came.
@@ -169,7 +169,7 @@ class ImageRecorder(ScoredRun):
         return number
 
     def after_fit(self) -> None:
-        """Score this process's part of the training sample: thresholds of the detection error rate."""
+        """Score this process's part of the training sample, for the thresholds of the detection error rate."""
         if TrainSample not in self.statistics or self.statistics.num_samples == 0:
             return
         name, sample, able = self.train_name, self.statistics[TrainSample], self._able_to_score_samples()
@@ -183,7 +183,7 @@ class ImageRecorder(ScoredRun):
             self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
 
     def record(self) -> ImageRunRecord:
-        """The record of the run before its results."""
+        """The record of the run, without results."""
         record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
         return structs.replace(
             record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}
@@ -214,11 +214,11 @@ class ImageRecorder(ScoredRun):
         return results.with_record(known.with_entries(self.start.more_record()))
 
     def findings(self) -> Iterable[Finding]:
-        """What makes the numbers doubtful."""
+        """Findings: what makes the numbers doubtful or confirms them."""
         return [finding for finding in self.results.findings if not finding.is_good]
 
     def is_of(self, folder: Path, key: str) -> bool:
-        """Whether the results in a folder have the scores and the settings of this run."""
+        """Whether a folder contains the results of this run: equal scores and settings."""
         results = Results.load(folder)
         classes = results.settings.classes  # known at the end alone
         return results.run.key == key and results.settings == replace(self.images.evaluation, classes=classes)
@@ -240,12 +240,12 @@ class ImageRecorder(ScoredRun):
         return {name: "exp(score)" if d.log_probability else "score" for name, d in self.detectors.items()}
 
     def _subset(self, info: DatasetInfo) -> Tensor | None:
-        """Classes of a known set that has images of a part of them only."""
+        """Classes that a known data set contains, if it contains only some of the ID classes."""
         known = descriptions().get(info.name)
         if known is None or not known.label_subset or not self.choice.facts.num_classes:  # no logits, no prediction
             return None
         return torch.tensor(sorted(known.label_subset))
 
     def _able_to_score_samples(self) -> list[str]:
-        """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""
+        """Detectors that score saved outputs; detectors that read images cannot, and have undefined thresholds."""
         return [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]

@@ -1,4 +1,4 @@
-"""Per-image rows of a run: collected on every process, joined by key at the end."""
+"""Per-image rows of a run: every process collects them, and the end of the run joins them by key."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -38,10 +38,10 @@ class ImageRows:
     integers: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
     masked_correct: int = 0
-    """Images whose largest logit among the classes of `subset` is that of their label."""
+    """Number of correct predictions if only the classes in `subset` are considered."""
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
-        """Take in one batch; only small CPU tensors are kept.
+        """Add one batch; only small CPU tensors are kept.
 
         Args:
             outputs: The batch, with keys.
@@ -77,18 +77,18 @@ class ImageRows:
 
     def _nan_error(self, name: str, rows: Sequence[int], keys: Sequence[str]) -> NonFiniteScoreError:
         return NonFiniteScoreError(
-            f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r},"
-            f" first keys: {', '.join(keys[i] for i in rows[:3])};"
-            f" look at these {self.what} and at the logits and features of the backbone for them"
+            f"detector {name!r} returned NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r},"
+            f" first keys: {', '.join(keys[i] for i in rows[:3])}; check these {self.what}, and the logits and features"
+            " that the backbone returns for them"
         )
 
     def state(self) -> dict[str, Any]:
-        """All that was taken in, as plain values and tensors."""
+        """All collected rows, as plain values and tensors."""
         integers, scores = self._joined()
         return {"keys": self.keys, "integers": integers, "scores": scores, "masked_correct": self.masked_correct}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take in what `state` gave, in place of what is here."""
+        """Replace the rows by those that `state` returned."""
         self.keys, self.masked_correct = list(state["keys"]), state["masked_correct"]
         self.integers, self.scores = [state["integers"]], [state["scores"]]
 
@@ -119,7 +119,7 @@ class ImageRows:
 
 
 def check_labels(outputs: Outputs, stream: Stream) -> None:
-    """Refuse labels that the network has no logit for, at the first batch that has them.
+    """Check that the network has a logit for every label of a batch.
 
     Raises:
         DataError: Names stream, key, value and range.
@@ -132,12 +132,13 @@ def check_labels(outputs: Outputs, stream: Stream) -> None:
         key = bad[0] if outputs.keys is None else outputs.keys[bad[0]]
         raise DataError(
             f"stream {stream.name!r}: label {int(outputs.labels[bad[0]])} of {key!r}, but the network has {classes}"
-            f" classes, 0..{classes - 1}; check the order of the data's classes, or use the network of this data"
+            f" classes, 0..{classes - 1}; check the class list of the data, or use a network that was trained"
+            " on these classes"
         )
 
 
 def gather(rows: ImageRows, group: Group, *, detectors: Sequence[str], float32: Collection[str] = ()) -> pd.DataFrame:
-    """Rows of all processes, sorted by key. Every process calls it and gets the same table.
+    """Join the rows of all processes, sorted by key. Every process must call it and gets the same table.
 
     Args:
         rows: The rows of this process; may be empty.

@@ -1,4 +1,4 @@
-"""What a run hands to the loggers of its Trainer.
+"""Log a run to the loggers of the Trainer.
 
 The export list names the loggers that take more than values and settings: each is one file, which registers what it
 does with a part in `oodlit/runs/loggers/parts.py`.

@@ -1,4 +1,4 @@
-"""Files: beside Lightning's `metrics.csv` and `hparams.yaml` the summary as `summary.csv`, and `figures`."""
+"""CSV logger: the summary as `summary.csv` and the folder `figures`, beside Lightning's own files."""
 
 import io
 from pathlib import Path
@@ -25,7 +25,7 @@ def _(logger: pl.loggers.CSVLogger, name: str, figure: Image.Image) -> None:
 
 
 def _write(logger: pl.loggers.CSVLogger, name: str, data: bytes) -> None:
-    """Write a file into the folder of a logger, which may be anywhere that fsspec knows."""
+    """Write a file into the folder of a logger, on any file system that fsspec supports."""
     if "://" in logger.log_dir:
         with fsspec.open(f"{logger.log_dir}/{name}", "wb") as opened:
             opened.write(data)

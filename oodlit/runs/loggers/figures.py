@@ -1,4 +1,4 @@
-"""Which figures of a run are logged, and how they become pictures."""
+"""Choose the figures of a run to log, and convert them to pictures."""
 
 import io
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ LONGEST = 100
 
 
 def check_figures(owner: str, chosen: object) -> None:
-    """Refuse a choice of figures that cannot be drawn of any run.
+    """Check the names of the figures to log.
 
     Raises:
         InvalidArgumentError: It is neither a list of names nor True or False.
@@ -44,7 +44,7 @@ def check_figures(owner: str, chosen: object) -> None:
 
 
 def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
-    """What draws the chosen figures of every data set that they can show, by `<figure>/<dataset>`.
+    """Functions that draw the chosen figures, by `<figure>/<dataset>`, for every data set that a figure can show.
 
     The names fit every file system: long ones are cut, and those that differ in case alone get `_2`, `_3`, ...
 
@@ -70,7 +70,7 @@ def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
 
 
 def _charts(results: Results, figure: str) -> dict[str, Chart]:
-    """What a figure shows of each data set that it can show."""
+    """Contents of a figure for each data set that it can show."""
     charts: dict[str, Chart] = {}
     for info in results.datasets:
         with suppress(InvalidArgumentError):  # another role, no classes, no image

@@ -1,4 +1,4 @@
-"""Hand a run to every logger, whatever happens to one of them."""
+"""Log a run to every logger, even if one of them fails."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from oodlit.runs.loggers.run_log import RunLog
 
 
 def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "OODDetection") -> None:
-    """Log a run; a logger that fails takes nothing from those after it, nor a part from the parts after it.
+    """Log a run; if a logger or a part of the run fails, the remaining loggers and parts are still logged.
 
     One that cannot take the values is asked for nothing further: where nobody answers, every question takes its time.
 
@@ -38,13 +38,13 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "
     if failed:
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
         raise LoggingError(
-            f"some values could not be logged: {reasons}. The results themselves are complete:"
-            f" {owner}.results, and output_dir if one was given; fix or remove what failed"
+            f"some values could not be logged: {reasons}. The results themselves are complete: {owner}.results, and"
+            " output_dir if one was given; fix or remove the failed loggers"
         ) from failed[0][1]
 
 
 def _drawn(run: RunLog, failed: list[tuple[str, Exception]]) -> Iterator[tuple[str, Image.Image]]:
-    """Every figure, drawn once for all loggers; one that cannot be drawn is added to what failed."""
+    """Draw every figure once for all loggers; figures that fail are added to `failed`."""
     for name, draw in run.figures().items():
         try:
             yield name, draw()
@@ -55,7 +55,7 @@ def _drawn(run: RunLog, failed: list[tuple[str, Exception]]) -> Iterator[tuple[s
 def _parts(
     logger: pl.loggers.Logger, run: RunLog, figures: dict[str, Image.Image]
 ) -> Iterator[tuple[str, Callable[[], None]]]:
-    """What a logger gets, the values first."""
+    """The parts of a run that a logger receives, the values first."""
     yield "values", partial(log_values, logger, run)
     yield "settings", partial(log_settings, logger, run)
     if run.summary is not None:

@@ -1,4 +1,4 @@
-"""MLflow: settings as parameters, the summary as a table, figures as images; under names that its stores can keep."""
+"""MLflow: settings as parameters, the summary as a table, figures as images, with names that MLflow accepts."""
 
 import hashlib
 from collections.abc import Collection, Mapping

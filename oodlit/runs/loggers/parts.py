@@ -1,4 +1,4 @@
-"""The parts of a run, and what a logger of any class does with each; those that can do more register it.
+"""Log each part of a run to a logger of any class; loggers with more abilities register their own functions.
 
 Each logger class has a file beside this one, with functions such as
 
@@ -18,26 +18,26 @@ from oodlit.runs.loggers.run_log import RunLog
 
 @singledispatch
 def log_values(logger: pl.loggers.Logger, run: RunLog) -> None:
-    """All values in one call."""
+    """Log all values in one call."""
     logger.log_metrics(dict(run.values), step=0)
 
 
 @singledispatch
 def log_settings(logger: pl.loggers.Logger, run: RunLog) -> None:
-    """The settings, as hyper-parameters."""
+    """Log the settings as hyperparameters."""
     logger.log_hyperparams(dict(run.settings))
 
 
 @singledispatch
 def log_summary(logger: pl.loggers.Logger, run: RunLog) -> None:
-    """The summary table; most loggers have no place for it."""
+    """Log the summary table; most loggers do not support tables."""
 
 
 @singledispatch
 def log_figure(logger: pl.loggers.Logger, name: str, figure: Image.Image) -> None:
-    """One figure; a logger in general has no place for it."""
+    """Log one figure; most loggers do not support figures."""
 
 
 def takes_figures(logger: pl.loggers.Logger) -> bool:
-    """Whether it is worth to draw one."""
+    """Whether the logger supports figures."""
     return log_figure.dispatch(type(logger)) is not log_figure.dispatch(object)

@@ -1,4 +1,4 @@
-"""What there is to log of a run: values, settings, the summary and figures, in the form that every logger can take."""
+"""Content of a run for loggers: values, settings, the summary and figures, in a form that every logger accepts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ _ENTRIES = {
 }
 """Entries of the record to log as settings, with the prefix of their name in a logger."""
 _LEFT_OUT = {"transform_recipe", "arguments", "streams"}
-"""Entries left out because others contain the same facts in short."""
+"""Entries that are not logged, because other entries contain the same facts in short."""
 
 
 Figures = Mapping[str, Callable[[], Image.Image]]
@@ -34,7 +34,7 @@ Figures = Mapping[str, Callable[[], Image.Image]]
 
 @dataclass(frozen=True)
 class RunLog:
-    """What there is to log of a run.
+    """Content of a run for loggers.
 
     Args:
         values: Every value of the table by its name; NaN = undefined.
@@ -52,7 +52,7 @@ class RunLog:
 
     @classmethod
     def of(cls, results: Results, figures: Callable[[], Figures]) -> "RunLog":
-        """What there is to log of results."""
+        """Return the content of results for loggers."""
         summary, values = results.summary(), results.metrics_by_name()
         table = results.table
         shown = pd.MultiIndex.from_frame(table[["dataset", "metric"]]).isin(summary.columns)
@@ -67,13 +67,13 @@ class RunLog:
         return flat.rename_axis("detector").reset_index()
 
     def markdown(self) -> str:
-        """The summary as text, with the number of images that it rests on."""
+        """The summary as text, with the numbers of images."""
         assert self.summary is not None
         return to_markdown_text(self.summary)
 
 
 def settings_of(record: RunRecord) -> dict[str, str | float]:
-    """The settings of a run: flat, with short values and distinct names of safe parts between slashes.
+    """The settings of a run as a flat mapping with short values, and distinct names such as `a/b`.
 
     Args:
         record: As of `results.run`.
@@ -94,7 +94,7 @@ def settings_of(record: RunRecord) -> dict[str, str | float]:
 
 
 def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """What lies in a mapping of mappings, with the way to it; of an object its class and its arguments."""
+    """Values of nested mappings with the keys that lead to them; objects are replaced by class and arguments."""
     if not isinstance(value, Mapping):
         yield path, value
         return

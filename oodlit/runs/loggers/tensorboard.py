@@ -1,4 +1,4 @@
-"""TensorBoard: settings beside the headline as its HPARAMS, the summary as text, figures as images."""
+"""TensorBoard: settings and headline values as HPARAMS, the summary as text, figures as images."""
 
 import numpy as np
 from PIL import Image

@@ -1,4 +1,4 @@
-"""The checks, one module per group. A new check is a function `check_<clause>` with `@clause`."""
+"""The checks of the conformance suite by group. A new check is a function `check_<clause>` with `@clause`."""
 
 from oodlit.testing.clauses import Check
 from oodlit.testing.contract import (

@@ -32,12 +32,16 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     assert isinstance(reference, Reference), "missing reference; declare oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]
     assert not empty, f"the reference is missing {', '.join(empty)}"
-    assert detector.extra_passes >= 0, f"extra_passes is {detector.extra_passes}"
+    assert detector.extra_passes >= 0, f"extra_passes must be at least 0, got {detector.extra_passes}"
     parameters = inspect.signature(type(detector).__init__).parameters
     variable = [n for n, p in parameters.items() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     own = type(detector).__init__ is not Detector.__init__
-    assert not (own and variable), f"the constructor takes *{variable[0]}; name its arguments" if variable else ""
-    assert repr(type(detector)(**detector.settings)) == repr(detector), "a detector rebuilt from its settings differs"
+    assert not (own and variable), (
+        f"the constructor accepts *{variable[0]}; declare its arguments by name" if variable else ""
+    )
+    assert repr(type(detector)(**detector.settings)) == repr(detector), (
+        "a detector created with detector.settings has another repr"
+    )
 
 
 def malformed(detector: Detector) -> str:

@@ -19,7 +19,7 @@ MIN_AUROC = 0.9
 @clause(
     "degenerate-training",
     "With dead units, a constant feature, fewer images than dimensions, or identical images, scores stay finite, even"
-    " far from the training images, or the fit raises a clear error; with equal logits, a larger residual still never"
+    " far from the training images, or the fit raises a clear error. With equal logits, a larger residual never"
     " scores higher.",
     applies=fitted_on_training_data,
 )
@@ -38,10 +38,14 @@ def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None
             features = tests.require("features") + size * (direction if direction.any() else 1.0)
             scores = detector.score(replace(tests, features=features))
             bad = int((~scores.isfinite()).sum())
-            assert not bad, f"{what}: {bad} of {len(scores)} scores are not finite, {size} away from the test images"
+            assert not bad, (
+                f"{what}: {bad} of {len(scores)} scores are not finite at distance {size} from the test images"
+            )
             if last is not None and direction.any() and "larger_residual_is_worse" in detector.invariances:
                 rise = float((scores - last).max())
-                assert rise <= 1e-6 * float(last.abs().max()), f"{what}: the score rose by {rise:.6g} with the residual"
+                assert rise <= 1e-6 * float(last.abs().max()), (
+                    f"{what}: the score rose by {rise:.6g} with a larger residual"
+                )
             last = scores
 
 

@@ -69,12 +69,18 @@ def check_confidence(factory: Factory, problem: ProblemFactory) -> None:
     detector = fitted(factory, data)
     scores = detector.score(data.tests).double()
     found = detector.confidences(scores)
-    assert found.shape == scores.shape, f"shape {tuple(found.shape)} for {len(scores)} scores"
+    assert found.shape == scores.shape, (
+        f"expected one confidence per score, got shape {tuple(found.shape)} for {len(scores)} scores"
+    )
     assert found.dtype == torch.float64, f"expected dtype float64, got {found.dtype}"
     if detector.log_probability:
-        assert (scores <= 0).all(), f"log_probability is declared, but the largest score is {float(scores.max()):.6g}"
+        assert (scores <= 0).all(), (
+            f"log_probability requires scores of at most 0, but the largest score is {float(scores.max()):.6g}"
+        )
     expected = scores.exp() if detector.log_probability else scores
-    assert torch.equal(found, expected), "the confidences do not match `log_probability`"
+    assert torch.equal(found, expected), (
+        "expected confidences() to return exp(score) if `log_probability` is declared, otherwise the scores"
+    )
 
 
 @clause("finite", "Finite logits, features and images have finite scores, however extreme they are.")

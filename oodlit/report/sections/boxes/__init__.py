@@ -17,6 +17,6 @@ SECTIONS: tuple[Callable[[ShownBoxes], Iterable[Section]], ...] = (
 )
 
 SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (models.sections,)
-"""Sections that compare several runs, before them."""
+"""Sections that compare several runs, shown before the sections of the runs."""
 
 __all__ = ["SECTIONS", "SEVERAL"]

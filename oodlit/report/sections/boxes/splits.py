@@ -1,4 +1,4 @@
-"""The headline of every OOD split: metrics per box, and what becomes of the unknown objects."""
+"""The headline of every OOD split: metrics per box, and how many unknown objects were found or missed."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -55,7 +55,7 @@ def _table(results: ObjectResults, split: str, metrics: Mapping[str, MetricEntry
     return {
         "sets": [
             {"name": "per box", "detail": "without objects", "columns": len(per_box)},
-            {"name": "open set", "detail": "what becomes of the objects", "columns": len(metrics) - len(per_box)},
+            {"name": "open set", "detail": "unknown objects found or missed", "columns": len(metrics) - len(per_box)},
             {"name": "threshold and counts", "detail": "boxes above t*", "columns": len(BOX_COUNTS)},
         ],
         "columns": [{**column, "first": place in starts} for place, column in enumerate(columns)],

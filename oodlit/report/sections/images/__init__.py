@@ -1,4 +1,4 @@
-"""The sections of the page of images, in its order: each looks at one run and yields what it shows, or nothing."""
+"""Sections of the page of image results, in page order; each yields its content for one run, or nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -38,9 +38,9 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
 )
 
 OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = (correlation.sections,)
-"""Sections of all runs together, after them."""
+"""Sections about all runs together, shown after the sections of the runs."""
 
 SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (models.sections, paired_runs.sections, accuracy.sections)
-"""Sections that compare several runs, before them."""
+"""Sections that compare several runs, shown before the sections of the runs."""
 
 __all__ = ["OF_ALL_RUNS", "SECTIONS", "SEVERAL"]

@@ -80,7 +80,7 @@ def _detector(
     rows: Mapping[str, pd.DataFrame],
     samples: Mapping[str, pd.DataFrame],
 ) -> dict[str, Any]:
-    """Thresholds and numbers of accepted images by step of the slider, and images by falling score with their steps."""
+    """Thresholds and numbers of accepted images by step of the slider, and images sorted by score with their steps."""
     rule = shown.results.settings.rule
     thresholds = np.array([acceptance_threshold(shown.id_scores[name], tpr=share, rule=rule) for share in shares])
     accepted, order, steps = [], [], []
@@ -95,7 +95,7 @@ def _detector(
 
 
 def _first(name: str, sets: Sequence[Mapping[str, Any]], own: Mapping[str, Any], step: int) -> dict[str, Any]:
-    """What the page shows before anything is chosen: the first set at the threshold of the run."""
+    """Initial content of the page: the first set at the threshold of the run."""
     images = [sets[0]["images"][place] for place in own["order"][0]]
     number = own["accepted"][0][step]
     share = percent_text(number / max(sets[0]["n"], 1))

@@ -16,7 +16,7 @@ MIN_MODELS = 3
 
 
 def sections(runs: Mapping[str, Results]) -> Iterator[Section]:
-    """Yield one section for each pool of enough runs."""
+    """Yield one section for each pool that enough runs have."""
     for number, content in enumerate(correlation_views(runs)):
         title = f"{content['name']}: is the order of models the same at all levels?"
         yield Section(f"correlation{number}", title, f"{content['name']}: order of models", "correlation.html", content)

@@ -1,4 +1,4 @@
-"""ROC curves: the FPR for other shares of kept ID images."""
+"""ROC curves: the FPR for every share of kept ID images."""
 
 from collections.abc import Iterator
 from typing import Any
