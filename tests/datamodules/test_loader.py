@@ -218,7 +218,7 @@ def test_map_style_data_sets() -> None:
     assert batch["label"].tolist() == [0, 1, 2, 3]
     assert batch["group"].tolist() == [0, 0, 1, 1]
     assert batch["image"].shape == (4, 3, 2, 2)
-    with pytest.raises(InvalidArgumentError, match="keys per item, got 3 for 4 items"):
+    with pytest.raises(InvalidArgumentError, match="expected keys to have one entry per item, got 3 for 4 items"):
         DatasetSource(items, keys=["a", "b", "c"])
     with pytest.raises(InvalidArgumentError, match="key 'a' occurs twice"):
         DatasetSource(items, keys=["a", "b", "c", "a"])
