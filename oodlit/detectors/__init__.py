@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus as MahalanobisPlusPlus
     from oodlit.detectors.distances.nci import NCI as NCI
     from oodlit.detectors.distances.nn_guide import NNGuide as NNGuide
+    from oodlit.detectors.distances.ora import ORA as ORA
     from oodlit.detectors.distances.relative_cosine import RelativeCosine as RelativeCosine
     from oodlit.detectors.distances.relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
     from oodlit.detectors.distances.relative_mahalanobis_plus_plus import (
@@ -62,9 +63,11 @@ if TYPE_CHECKING:
     from oodlit.detectors.shaping.lts import LTS as LTS
     from oodlit.detectors.shaping.opt_fs import OptFS as OptFS
     from oodlit.detectors.shaping.rank_feat import RankFeat as RankFeat
+    from oodlit.detectors.shaping.ras import RAS as RAS
     from oodlit.detectors.shaping.react import ReAct as ReAct
     from oodlit.detectors.shaping.scale import SCALE as SCALE
     from oodlit.detectors.shaping.vra import VRA as VRA
+    from oodlit.detectors.subspaces.act_sub import ActSub as ActSub
     from oodlit.detectors.subspaces.cop import CoP as CoP
     from oodlit.detectors.subspaces.corp import CoRP as CoRP
     from oodlit.detectors.subspaces.neco import NECO as NECO

@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from oodlit.detectors.formulas.perturbed_head import table_of_cosines
+
 from .formulas import Array, Problem, each, lse, mahalanobis, msp, relative_mahalanobis, unit
 
 
@@ -148,8 +150,14 @@ def wei_per(
     l2: float = 0.25,
     widths: tuple[int, int] = (40, 15),
     seed: int = 0,
+    *,
+    logits: bool = False,
 ) -> Array:
-    """Granz et al., NeurIPS 2024: histograms of features and of logits under perturbed weights, and the softmax."""
+    """Granz et al., NeurIPS 2024: histograms of features and of logits under perturbed weights, and the softmax.
+
+    With `logits`, the product of a feature with a perturbation is its norm times a cosine from a table.
+    """
+    cosines = table_of_cosines(copies, *p.W.shape, seed).numpy()
 
     def perturbed(i: int) -> Array:
         draws = torch.Generator().manual_seed(seed * 1_000_003 + i)
@@ -159,8 +167,19 @@ def wei_per(
 
     heads = [perturbed(i) for i in range(copies)]
 
-    def logits(x: Array) -> Array:
-        return np.array([W @ x + p.b for W in heads])
+    def perturbed_logits(x: Array) -> Array:
+        if not logits:
+            return np.array([W @ x + p.b for W in heads])
+        own = p.W @ x + p.b
+        return np.array(
+            [
+                [
+                    z + strength * np.linalg.norm(w) * np.linalg.norm(x) * g
+                    for z, w, g in zip(own, p.W, row, strict=True)
+                ]
+                for row in cosines
+            ]
+        )
 
     means: dict[float, Array] = {}
 
@@ -180,11 +199,12 @@ def wei_per(
         typical, found = typical / typical.sum(), found / found.sum()
         return float(sum(a * math.log(a / b) + b * math.log(b / a) for a, b in zip(typical, found, strict=True)))
 
-    train = [logits(x).flatten() for x in p.x]
+    train = [perturbed_logits(x).flatten() for x in p.x]
     scores = []
     for x in p.q:
-        near = distance(list(p.x), x, widths[0], 0.01) + l1 * distance(train, logits(x).flatten(), widths[1], 0.025)
-        scores.append(-near + l2 * np.mean([math.exp(msp(z)) for z in logits(x)]))
+        own, of_logits = distance(list(p.x), x, widths[0], 0.01), perturbed_logits(x)
+        near = own + l1 * distance(train, of_logits.flatten(), widths[1], 0.025)
+        scores.append(-near + l2 * np.mean([math.exp(msp(z)) for z in of_logits]))
     return np.array(scores)
 
 

@@ -18,9 +18,12 @@ from oodlit.detectors import (
     NAC,
     NCI,
     NECO,
+    ORA,
+    RAS,
     SCALE,
     SHE,
     VRA,
+    ActSub,
     CADRef,
     CARef,
     CoP,
@@ -54,7 +57,7 @@ MAKES: list[Callable[[], Detector]] = [
     *(MSP, MaxLogit, Energy, Entropy, GEN, KLMatching, TemperatureScaledMSP, Mahalanobis, RelativeMahalanobis, ViM),
     *(Residual, ReAct, Cosine, RelativeCosine, GradNorm, DICE, ASH, SCALE, SHE, FDBD, NCI, VRA, DDU),
     *(MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, CoP, CoRP, LTS, BATS, NECO, CARef, CADRef, OptFS, WeiPer),
-    NAC,
+    *(NAC, RAS, ORA, lambda: Mahalanobis(power=0.5), lambda: ActSub(k=3)),
     *(lambda: KNN(k=5), lambda: NNGuide(k=5), lambda: OpenMax(tail=5), lambda: DDU("full"), lambda: DDU("diagonal")),
 ]
 

@@ -31,7 +31,7 @@ from oodlit.detectors import (
     WeiPer,
 )
 
-WEI_PER = {"copies": 100, "bins": 100, "images": 1000, "seed": 0}
+WEI_PER = {"copies": 100, "bins": 100, "images": 1000, "seed": 0, "perturb": None}
 ADA_SCALE = {
     "variant": "a",
     "low": 80.0,

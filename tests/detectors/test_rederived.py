@@ -26,9 +26,12 @@ from oodlit.detectors import (
     NCI,
     NECO,
     ODIN,
+    ORA,
+    RAS,
     SCALE,
     SHE,
     VRA,
+    ActSub,
     CADRef,
     CARef,
     CoP,
@@ -112,6 +115,7 @@ from .newer_formulas import (
     relative_mahalanobis_plus_plus,
     wei_per,
 )
+from .recent_formulas import act_sub, mahalanobis_of_power, ora, ras
 
 CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "msp": (MSP, lambda p: each(p.zq, msp)),
@@ -126,6 +130,15 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "open_max": (OpenMax, open_max),
     "open_max-7-3": (lambda: OpenMax(7, 3), lambda p: open_max(p, 7, 3)),
     "mahalanobis": (Mahalanobis, mahalanobis),
+    "mahalanobis-0.5": (lambda: Mahalanobis(power=0.5), lambda p: mahalanobis_of_power(p, 0.5)),
+    "mahalanobis-1": (lambda: Mahalanobis(power=1), mahalanobis_plus_plus),
+    "mahalanobis-1.5": (lambda: Mahalanobis(power=1.5), lambda p: mahalanobis_of_power(p, 1.5)),
+    "ras": (RAS, lambda p: rescored(p, ras(p))),
+    "ras-msp": (lambda: RAS(then=MSP()), lambda p: rescored(p, ras(p), msp)),
+    "ora": (ORA, ora),
+    "act_sub": (ActSub, act_sub),
+    "act_sub-vit": (lambda: ActSub.preset("imagenet-vit"), lambda p: act_sub(p, 97.5, 1.0)),
+    "act_sub-50-0.5-2-3": (lambda: ActSub(50.0, 0.5, dim=1, k=3), lambda p: act_sub(p, 50.0, 0.5, 1, 3)),
     "relative_mahalanobis": (RelativeMahalanobis, relative_mahalanobis),
     "mahalanobis_plus_plus": (MahalanobisPlusPlus, mahalanobis_plus_plus),
     "relative_mahalanobis_plus_plus": (RelativeMahalanobisPlusPlus, relative_mahalanobis_plus_plus),
@@ -147,6 +160,7 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "opt_fs": (OptFS, opt_fs),
     "opt_fs-energy-7": (lambda: OptFS(7, "energy"), lambda p: opt_fs(p, 7, "energy")),
     "wei_per": (lambda: WeiPer(10), lambda p: wei_per(p, 10)),
+    "wei_per-logits": (lambda: WeiPer(10, perturb="logits"), lambda p: wei_per(p, 10, logits=True)),
     "wei_per-small": (
         lambda: WeiPer(3, 0.5, 12, 1.0, 2.0, 4, 3, seed=5),
         lambda p: wei_per(p, 3, 0.5, 12, 1.0, 2.0, (4, 3), 5),
@@ -211,9 +225,8 @@ ELSEWHERE = {"ada_scale", "iodin", "pro", "odin", "mc_dropout", "lard", "rank_fe
 """Detectors that need a network; their tests are at the end, or in `test_gradient_detectors`."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
 NEED_A_COVARIANCE = {
-    "mahalanobis",
+    *(name for name in CASES if name.startswith("mahalanobis")),
     "relative_mahalanobis",
-    "mahalanobis_plus_plus",
     "relative_mahalanobis_plus_plus",
     "ddu",
     "ddu-full",
@@ -230,7 +243,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 45
+    assert len(keys) >= 48
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])
@@ -239,7 +252,7 @@ def test_scores_are_those_of_the_formula(name: str, kind: str) -> None:
     given = PROBLEMS[kind]()
     expected = formula(given)
     # Differences of large terms: their error is measured by the size of the scores.
-    rtol = 1e-6 if name == "temperature_scaled_msp" else 1e-9
+    rtol = 1e-6 if name in {"temperature_scaled_msp", "wei_per-logits"} else 1e-9
     np.testing.assert_allclose(given.scores(make()), expected, rtol=rtol, atol=rtol * np.abs(expected).max())
 
 
@@ -268,7 +281,7 @@ MASKABLE = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(MASKABLE | {"max_logit", "fdbd", "nci"}))
+@pytest.mark.parametrize("name", sorted(MASKABLE | {"max_logit", "fdbd", "nci", "ora"}))
 def test_a_masked_class_counts_as_little_as_one_that_is_not_there(name: str) -> None:
     given = problem(seed=11)
     rows = given.y < 5

@@ -22,7 +22,7 @@ from oodlit.detectors import (
     fit,
 )
 from oodlit.detectors.densities import wei_per
-from oodlit.detectors.formulas.histograms import divergence, smoothed
+from oodlit.detectors.formulas.histograms import Bins, InPlaceBins, divergence, smoothed
 from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.logits.open_max import weibull_fit
 from oodlit.detectors.shaping.rank_feat import without_first_component
@@ -220,3 +220,38 @@ def test_perturbed_weights_are_the_same_kept_or_drawn_again(monkeypatch: pytest.
     np.testing.assert_array_equal(scored(drawn, train, head, train), expected)
     train, head = small_problem(seed=9)  # a fit on another head draws around its weights
     np.testing.assert_array_equal(scored(kept, train, head, train), scored(WeiPer(5), train, head, train))
+
+
+def test_perturbed_logits_have_the_law_of_perturbed_weights() -> None:
+    """For one image; and the two ways to count them agree."""
+    train, head = small_problem(width=5, classes=3)
+    x = train.features[:1]
+    weights, logits = (WeiPer(20_000, perturb=form) for form in ("weights", "logits"))
+    draws = []
+    for detector in (weights, logits):
+        scored(detector, train.select(slice(0, 2)), head, train.select(slice(0, 2)))
+        draws.append(torch.cat(list(detector._logits(x)), dim=1)[0])
+    np.testing.assert_allclose(draws[0].mean(dim=0), draws[1].mean(dim=0), atol=0.05)
+    for drawn in (draws[0].T, draws[1].T):  # copies and classes are independent
+        np.testing.assert_allclose(np.corrcoef(drawn), np.eye(3), atol=0.03)
+    for a, b in zip(draws[0].T, draws[1].T, strict=True):
+        assert stats.ks_2samp(a, b).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["small", "equal"])
+def test_histograms_of_one_image_are_those_of_a_batch(kind: str) -> None:
+    values = torch.cat([normal(3, 50).double(), torch.tensor([[-1.0, 2.0, 2.5]] * 3)], dim=1)
+    ends = torch.tensor([-1.0, 2.0]).double() if kind == "small" else values[0, :1].repeat(2)
+    one = InPlaceBins(ends, 7, (values.shape[1],))
+    found = [one.count(row).tolist() for row in values]
+    assert found == Bins(ends, 7).counts(values).tolist()
+
+
+def test_one_table_serves_all_classes_and_is_dropped_with_them() -> None:
+    """A fit on many classes perturbs logits; a later fit on few perturbs weights."""
+    many, few = small_problem(classes=200, n=400), small_problem()
+    detector = WeiPer(5)
+    scored(detector, *many, many[0])
+    assert detector.table.shape == (5, 200)
+    np.testing.assert_array_equal(scored(detector, *few, few[0]), scored(WeiPer(5), *few, few[0]))
+    assert not hasattr(detector, "table")

@@ -10,18 +10,22 @@ from oodlit.detectors import (
     MSP,
     NAC,
     ODIN,
+    RAS,
     SCALE,
     VRA,
+    ActSub,
     CADRef,
     CoRP,
     Cosine,
     LaRD,
+    Mahalanobis,
     MaxLogit,
     MCDropout,
     OpenMax,
     RankFeat,
     ReAct,
     RelativeCosine,
+    WeiPer,
     detectors,
     presets,
 )
@@ -35,6 +39,10 @@ SMALL = {
 
 VARIANTS = [
     partial(KNN, k=5, bank_size=100),
+    partial(WeiPer, copies=10, perturb="logits"),
+    partial(Mahalanobis, power=0.5),
+    partial(ActSub, percentile=50.0, power=0.5, dim=3, k=3, bank_size=100),
+    lambda: RAS(then=MSP()),
     partial(CADRef, confidence="max_logit"),
     partial(CADRef, confidence="msp"),
     partial(NAC, bins=20, steepness=1.0),
@@ -83,7 +91,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 45
+    assert len(detectors()) >= 48
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

@@ -66,8 +66,9 @@ class Detector(Configured, ABC):
     """Name for readers of pages, figures and exported tables; empty = the name of the class."""
     requirements: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions beyond `needs`, for example non-negative features."""
-    invariances: ClassVar[frozenset[str]] = frozenset()
-    """Names of invariances that the conformance suite tests; see `oodlit.testing`."""
+    invariances: frozenset[str] = frozenset()
+    """Names of invariances that the conformance suite tests; see `oodlit.testing`. Set in the constructor if settings
+    decide."""
     same_order_as: ClassVar[Mapping[str, str]] = {}
     """Keys of detectors that can rank images identically, each with the reason; reported when a run shows it."""
     log_probability: bool = False

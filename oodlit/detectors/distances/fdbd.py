@@ -5,10 +5,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import check_usual, is_traced
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.softmax import gaps
+from oodlit.detectors.formulas.boundaries import inverse_distances, unmasked_gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
 
 
@@ -44,24 +43,10 @@ class FDBD(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        weight = head.weight.double()
-        # Centered on their mean: the differences are the same, and their squares lose fewer digits.
-        centered = weight - weight.mean(dim=0)
-        gram = centered @ centered.T
-        squares = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
-        largest = gram.diagonal().amax()
-        separate = squares > 1e-12 * largest
-        twins = int((~separate).sum() - len(weight)) // 2
-        if twins > 0:
-            self.note(f"{twins} pairs of classes have equal weights and no boundary between them")
-        inverse = squares.where(separate, torch.ones_like(squares)).rsqrt() * separate
-        self.keep(inverse_distances=inverse.fill_diagonal_(0), mean=statistics[FeatureMean].mean.clone())
+        inverse = inverse_distances(self, statistics, head)
+        self.keep(inverse_distances=inverse, mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:
-        below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
-        # A masked class has a logit of minus infinity.
-        if is_traced() or (len(outputs) and not check_usual(~(below.amin() <= lowest))):
-            below = below.where(below > lowest, torch.zeros_like(below))
-        distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
+        distances = -(unmasked_gaps(outputs) * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
         return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, but finite

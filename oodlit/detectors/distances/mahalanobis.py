@@ -2,10 +2,12 @@
 
 from typing import final
 
+from oodlit.base.checks import check_positive
 from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
+from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus
 from oodlit.detectors.formulas.gaussian import GaussianDetector
-from oodlit.detectors.statistics import ClassMoments
+from oodlit.detectors.statistics import ClassMoments, Statistic, power_moments
 
 
 @final
@@ -14,6 +16,15 @@ class Mahalanobis(GaussianDetector):
 
     Uses true labels, all training images and float64. Classes without images have no mean and are left out. Eigenvalues
     of Sigma are bounded at 1e-12 of the largest, so that a direction unused in training costs more than a used one.
+
+    With `power` b, x is x / |x|^b in fit and scoring (D. Janiak, arXiv 2510.15202): 0 is the distance above, 1 that of
+    `MahalanobisPlusPlus`, values between reduce the differences of norms. A zero feature vector stays zero.
+
+    Args:
+        power: b >= 0, default 0.
+
+    Raises:
+        InvalidArgumentError: `power` is negative or not finite.
 
     Example:
         >>> import torch
@@ -25,7 +36,7 @@ class Mahalanobis(GaussianDetector):
         [-4.0, -100.0]
     """
 
-    statistics = (ClassMoments,)
+    statistics: tuple[type[Statistic], ...] = (ClassMoments,)
     invariances = frozenset({"feature_affine", "class_permutation", "mean_is_best"})
     reference = Reference(
         "A Simple Unified Framework for Detecting Out-of-Distribution Samples and Adversarial Attacks",
@@ -35,6 +46,15 @@ class Mahalanobis(GaussianDetector):
         "https://arxiv.org/abs/1807.03888",
         "uses penultimate features only, without input perturbation, as in the NINCO evaluation",
     )
+
+    def __init__(self, power: float = 0.0) -> None:
+        super().__init__()
+        check_positive("Mahalanobis", "power", power, or_zero=True)
+        self.power = power
+        self.moments = power_moments(float(power))
+        self.statistics = (self.moments,)
+        if power:
+            self.invariances = MahalanobisPlusPlus.invariances
 
     def _score(self, outputs: Outputs) -> Scores:
         return -self._nearest(outputs)

@@ -3,17 +3,13 @@
 from typing import final
 
 import torch
-from torch import Tensor
 
 from oodlit.base.checks import check_int
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs, Scores, unit
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbors import check_neighbors, largest_products
+from oodlit.detectors.formulas.neighbors import check_neighbors, energy_offset, largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
-
-MOST_NEGATIVE = 0.25
-"""Largest fraction of training images with an energy of zero or less for which energies are used unchanged."""
 
 
 @final
@@ -74,24 +70,11 @@ class NNGuide(Detector):
         features = sample.column("features")[: self.bank_size]
         check_neighbors(self, self.k, len(features))
         energies = sample.of_logits("logsumexp")[: self.bank_size]
-        offset = self._offset(energies)
+        offset = energy_offset(self, energies)
         self.keep(
             offset=energies.new_tensor(offset, dtype=torch.float64),
             bank=unit(features).mul_(energies[:, None] - offset),
         )
-
-    def _offset(self, energies: Tensor) -> float:
-        """Return zero, as published, or a value below the training energies if many of them are not positive."""
-        if float((energies <= 0).double().mean()) <= MOST_NEGATIVE:
-            return 0.0
-        energies = energies.double()
-        spread = float(energies.std(correction=0)) or 1.0
-        offset = float(energies.amin()) - spread
-        self.note(
-            "some training images have an energy of zero or less, which would reverse the order of scores;"
-            f" {offset:.4g} (one standard deviation below the smallest energy) is subtracted from every energy"
-        )
-        return offset
 
     def _score(self, outputs: Outputs) -> Scores:
         values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)

@@ -204,7 +204,7 @@ class GaussianDetector(Detector):
     """Base class of the Mahalanobis detectors: one Gaussian per class with the pooled covariance."""
 
     needs = frozenset({"features"})
-    moments: ClassVar[type[Moments]] = ClassMoments
+    moments: type[Moments] = ClassMoments
     """Statistic with the means and covariance; its rows of a batch are compared with them."""
     is_relative: ClassVar[bool] = False
     """Whether scores are relative to the distance to the mean of all training images."""

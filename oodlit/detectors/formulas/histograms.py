@@ -31,6 +31,30 @@ class Bins:
         return found.scatter_add_(1, index, inside.double())
 
 
+class InPlaceBins(Bins):
+    """The same for one image at a time on a CPU, in memory that is allocated once: far faster for many values.
+
+    Example:
+        >>> InPlaceBins(torch.tensor([0.0, 4.0]), 2, (5,)).count(torch.tensor([0.0, 1.0, 2.0, 4.0, 5.0])).tolist()
+        [2, 2]
+    """
+
+    def __init__(self, ends: Float[Tensor, " 2"], size: int, shape: tuple[int, ...]) -> None:
+        super().__init__(ends, size)
+        self._position, self._index = ends.new_empty(shape), torch.empty(shape, dtype=torch.int32)
+
+    def count(self, values: Tensor) -> Tensor:
+        """Count the values in each bin, int64."""
+        width = (self.high - self.low).clamp(min=torch.finfo(values.dtype).tiny)
+        torch.sub(values, self.low, out=self._position).div_(width).mul_(self.size)
+        # The bins begin at 1, between one for values below and one for those above.
+        self._index.copy_(self._position.clamp_(-1, self.size + 1).add_(1))
+        counts = torch.bincount(self._index.flatten(), minlength=self.size + 3)
+        if counts[self.size + 1]:  # the upper end
+            counts[self.size] += (values[self._position >= self.size + 1] <= self.high).sum()
+        return counts[1 : self.size + 1]
+
+
 def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
     """Average over `width` neighboring bins, repeating the ends; an even width reaches one bin farther up.
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_usual, is_traced
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24
@@ -22,6 +23,8 @@ MARGIN = 8
 """Number of rows before and after the k-th nearest row for which distances are recomputed in float64."""
 REFINED = 256
 """Queries recomputed at a time."""
+MOST_NEGATIVE = 0.25
+"""Largest fraction of training images with an energy of zero or less for which energies are used unchanged."""
 GROUP = 8
 """Columns represented by their largest value when searching for the k largest: near the square root of columns / k for
 65,536 columns and k = 1000, and more than twice as fast as a selection from all."""
@@ -50,6 +53,28 @@ def check_neighbors(owner: object, k: int, rows: int) -> None:
         raise InvalidArgumentError(
             f"{owner!r}: k={k}, but the bank contains {rows} training images; use k <= {rows} or fit on more images"
         )
+
+
+def energy_offset(owner: Detector, energies: Float[Tensor, " images"], most: float = MOST_NEGATIVE) -> float:
+    """Return zero, as published, or a value below the training energies if many of them are not positive.
+
+    For detectors that multiply by the energy, which would reverse the order of scores if it were negative.
+
+    Args:
+        owner: Notes the value.
+        energies: Those of the training images.
+        most: Largest fraction of them that may be zero or less.
+    """
+    if float((energies <= 0).double().mean()) <= most:
+        return 0.0
+    energies = energies.double()
+    spread = float(energies.std(correction=0)) or 1.0
+    offset = float(energies.amin()) - spread
+    owner.note(
+        "some training images have an energy of zero or less, which would reverse the order of scores;"
+        f" {offset:.4g} (one standard deviation below the smallest energy) is subtracted from every energy"
+    )
+    return offset
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int, at_most: int | None = None) -> Iterator[slice]:

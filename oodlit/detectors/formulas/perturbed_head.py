@@ -1,7 +1,8 @@
-"""Logits of copies of the head with perturbed weights, in blocks."""
+"""Logits of copies of the head with perturbed weights, in blocks, or drawn directly."""
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -71,6 +72,53 @@ class PerturbedHead:
             lengths = torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
             torch.mul(scales, drawn, out=weights[place]).div_(lengths).add_(self.weight)
         return weights
+
+
+class PerturbedLogits:
+    """z + strength |w| |x| g per copy and class: logits that have the law of those of a `PerturbedHead` for any image.
+
+    A perturbation w + strength |w| n / |n| adds strength |w| |x| times the cosine of n and x, and this cosine has the
+    same law for every x. All images share the table g of cosines, whereas those of a `PerturbedHead` differ.
+
+    Args:
+        weight: Weight of the head, (classes, features), float64.
+        bias: Its bias, float64.
+        table: Return value of `table_of_cosines`.
+        strength: Length of a perturbation relative to the weights of its class.
+    """
+
+    def __init__(
+        self,
+        weight: Float[Tensor, "classes features"],
+        bias: Float[Tensor, " classes"],
+        table: Float[Tensor, "copies classes"],
+        strength: float,
+    ) -> None:
+        self.weight, self.bias, self.table = weight, bias, table
+        self.lengths = strength * torch.linalg.vector_norm(weight, dim=1)
+
+    def parts(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch classes"]]:
+        """Return z and the factors of the table."""
+        reach = torch.linalg.vector_norm(features, dim=1, keepdim=True) * self.lengths
+        return torch.addmm(self.bias, features, self.weight.T), reach
+
+    def logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
+        """Return the logits of all copies, some copies at a time."""
+        logits, reach = self.parts(features)
+        budget = IN_CACHE if features.device.type == "cpu" else AT_A_TIME
+        number = TRACED_IMAGES if is_traced() else max(1, features.shape[0])
+        for block in torch.split(self.table, max(1, budget // (number * len(self.weight)))):
+            yield torch.addcmul(logits[:, None], reach[:, None], block)
+
+
+def table_of_cosines(copies: int, classes: int, width: int, seed: int) -> Float[Tensor, "copies classes"]:
+    """Draw cosines of a random direction of `width` dimensions with a fixed one: nearly normal, variance 1 / width."""
+    generator = np.random.default_rng(seed)
+    along = generator.standard_normal((copies, classes))
+    across = generator.chisquare(width - 1, (copies, classes)) if width > 1 else 0.0
+    return torch.from_numpy(along / np.sqrt(along**2 + across))
 
 
 def size_of(num_weights: int, copies: int) -> int:

@@ -8,6 +8,7 @@ from oodlit.detectors.statistics.class_labels import train_labels as train_label
 from oodlit.detectors.statistics.class_moments import ClassMoments as ClassMoments
 from oodlit.detectors.statistics.class_moments import Moments as Moments
 from oodlit.detectors.statistics.class_moments import UnitMoments as UnitMoments
+from oodlit.detectors.statistics.class_moments import power_moments as power_moments
 from oodlit.detectors.statistics.class_probabilities import ClassProbabilities as ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances as ClassCovariances
 from oodlit.detectors.statistics.class_scatter import ClassVariances as ClassVariances
@@ -20,6 +21,7 @@ from oodlit.detectors.statistics.hashes import hash_strings as hash_strings
 from oodlit.detectors.statistics.means import CorrectMeans as CorrectMeans
 from oodlit.detectors.statistics.means import FeatureMean as FeatureMean
 from oodlit.detectors.statistics.means import PredictedMeans as PredictedMeans
+from oodlit.detectors.statistics.means import RankMeans as RankMeans
 from oodlit.detectors.statistics.samples import HiddenSample as HiddenSample
 from oodlit.detectors.statistics.samples import ScalarSample as ScalarSample
 from oodlit.detectors.statistics.samples import TrainSample as TrainSample

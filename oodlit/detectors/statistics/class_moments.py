@@ -1,7 +1,10 @@
 """Counts, means and covariances of features, or of functions of them, per class and pooled."""
 
-from abc import abstractmethod
-from typing import final
+import copyreg
+from abc import ABCMeta, abstractmethod
+from collections.abc import Callable
+from functools import cache
+from typing import Any, final
 
 import torch
 from torch import Tensor
@@ -17,6 +20,15 @@ ROWS = 512
 """Images whose products are computed at a time, so that their float64 copy fits in the cache."""
 PANELS = 8
 """Strips in which products are computed."""
+
+
+class GeneratedMoments(ABCMeta):
+    """Metaclass of generated classes, which are pickled as the call that creates them."""
+
+    made_by: tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+copyreg.pickle(GeneratedMoments, lambda kind: kind.made_by)
 
 
 class Moments(Statistic):
@@ -199,6 +211,37 @@ class UnitMoments(Moments):
     def rows_of(outputs: Outputs) -> Tensor:
         """Unit features in float64, once per batch."""
         return outputs.memo("unit_rows", lambda: unit(outputs.require("features").double()))
+
+
+@cache
+def power_moments(power: float) -> type[Moments]:
+    """Return the statistic of features divided by a power of their norm: the same class for equal powers.
+
+    Args:
+        power: Exponent of the norm; 0 is `ClassMoments`, 1 is `UnitMoments`.
+
+    Example:
+        >>> power_moments(0.5) is power_moments(0.5), power_moments(1.0) is UnitMoments
+        (True, True)
+    """
+    if power in (0, 1):
+        return UnitMoments if power else ClassMoments
+
+    def rows_of(outputs: Outputs) -> Tensor:
+        def compute() -> Tensor:
+            norms = torch.linalg.vector_norm(outputs.require("features").double(), dim=1, keepdim=True)
+            norms = norms.where(norms > 0, torch.ones_like(norms))  # a zero row stays zero
+            return UnitMoments.rows_of(outputs) * norms ** (1 - power)
+
+        return outputs.memo(("power_rows", power), compute)
+
+    kind = {
+        "__doc__": "Moments of the features divided by a power of their norm; a zero row stays zero.",
+        "__module__": __name__,
+        "made_by": (power_moments, (power,)),
+        "rows_of": staticmethod(rows_of),
+    }
+    return GeneratedMoments(f"PowerMoments({power})", (Moments,), kind)
 
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:

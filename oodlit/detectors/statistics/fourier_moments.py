@@ -1,25 +1,17 @@
 """Moments of random Fourier features; their products approximate a Gaussian kernel of unit features."""
 
-import copyreg
-from abc import ABCMeta
 from functools import cache, lru_cache
-from typing import Any, final
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.outputs import Outputs
-from oodlit.detectors.statistics.class_moments import Moments, UnitMoments
+from oodlit.detectors.statistics.class_moments import GeneratedMoments, Moments, UnitMoments
 
 MOST = 4096
 """Largest default number of Fourier features, with a scatter of 134 MB."""
-
-
-class _OfSettings(ABCMeta):
-    """Metaclass of generated classes, which are pickled as the call that creates them."""
-
-    settings: tuple[Any, ...]
 
 
 @cache
@@ -37,10 +29,10 @@ def fourier_moments(size: int | None, gamma: float, seed: int) -> type[Moments]:
     """
 
     @final
-    class FourierMoments(Moments, metaclass=_OfSettings):
+    class FourierMoments(Moments, metaclass=GeneratedMoments):
         """Moments of random Fourier features of the unit features."""
 
-        settings = (size, gamma, seed)
+        made_by = (fourier_moments, (size, gamma, seed))
 
         @staticmethod
         def rows_of(outputs: Outputs) -> Tensor:
@@ -73,10 +65,3 @@ def fourier_features(
 ) -> Float[Tensor, "batch size"]:
     """Return sqrt(2 / M) cos(A x + u)."""
     return torch.addmm(phases, rows, directions.T).cos_().mul_((2 / len(phases)) ** 0.5)
-
-
-def _reduce(kind: _OfSettings) -> tuple[Any, ...]:
-    return fourier_moments, kind.settings
-
-
-copyreg.pickle(_OfSettings, _reduce)

@@ -142,6 +142,35 @@ class PredictedMeans(PredictedSums):
         return self.class_sums.sum(dim=0) / self.class_counts.sum()
 
 
+class RankMeans(Sums):
+    """Mean of the r-th smallest feature of an image over all training images; requires no labels. Memory: D doubles."""
+
+    needs = frozenset({"features"})
+    counted_by = "count"
+    count: Tensor
+    sum: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(count=torch.zeros((), dtype=torch.int64), sum=torch.zeros(0, dtype=torch.float64))
+
+    def accumulate(self, outputs: Outputs) -> None:
+        """Add one batch."""
+        features = outputs.require("features")
+        self.allocate({"count": (), "sum": (features.shape[1],)}, features.device)
+        for rows in torch.split(features, ROWS):
+            self.sum.add_(rows.sort(dim=1).values.sum(dim=0, dtype=torch.float64))
+        self.count.add_(len(features))
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Estimate the memory of the state."""
+        return 8 * width
+
+    @property
+    def means(self) -> Tensor:
+        """Mean of the r-th smallest feature, ascending, float64, shape (features,)."""
+        return self.sum / self.count
+
+
 def _sums(outputs: Outputs) -> Tensor:
     """Return the sum of the features over the images, float64, (features,), once per batch."""
 
