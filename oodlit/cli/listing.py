@@ -3,7 +3,10 @@
 import json
 from collections.abc import Iterator
 from importlib import resources
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def listing(
@@ -15,9 +18,9 @@ def listing(
         kind: detectors, datasets, benchmarks, metrics or published
         verbose: add settings, references, licenses, layouts and rules
     """
-    from rich.table import Table
     from rich.text import Text
 
+    from oodlit.base.terminal import FirstFitting
     from oodlit.cli.console import console
 
     rows_of, num_columns = _KINDS[kind]
@@ -33,19 +36,28 @@ def listing(
                     if fact:
                         out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
     else:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for index, title in enumerate([*next(iter(groups.values()))[0]][:num_columns]):
-            table.add_column(title, overflow="fold", no_wrap=index == 0)
-        for group, rows in groups.items():
-            if group:
-                table.add_row(Text(group, style="bold"))
-            for row in rows:
-                name, *cells = [*row.values()][:num_columns]
-                # Text: names may hold markup
-                table.add_row(Text(f"  {name}" if group else name), *map(Text, cells))
-        out.print(table)
+        fewest = 1 if kind == "detectors" else num_columns  # one line each, in any width
+        out.print(FirstFitting([_table(groups, number) for number in range(num_columns, fewest - 1, -1)]))
     things = f"{kind} tables" if kind == "published" else kind
     out.print(f"{sum(map(len, groups.values()))} {things}", style="dim", highlight=False)
+
+
+def _table(groups: dict[str, list[dict[str, str]]], num_columns: int) -> "Table":
+    """A table of the first columns."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for index, title in enumerate([*next(iter(groups.values()))[0]][:num_columns]):
+        table.add_column(title, overflow="fold", no_wrap=index == 0)
+    for group, rows in groups.items():
+        if group:
+            table.add_row(Text(group, style="bold"))
+        for row in rows:
+            name, *cells = [*row.values()][:num_columns]
+            # Text: names may hold markup
+            table.add_row(Text(f"  {name}" if group else name), *map(Text, cells))
+    return table
 
 
 def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:

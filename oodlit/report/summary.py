@@ -1,17 +1,23 @@
 """The headline of a run for a terminal."""
 
 import math
+from collections.abc import Sequence
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
 from oodlit.base.roles import UNKNOWN_CLASSES
+from oodlit.base.terminal import FirstFitting
 from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
 
 
-def summary_table(results: Results) -> Table:
+def summary_table(results: Results) -> FirstFitting:
     """Make a table of detectors with FPR and AUROC of every OOD set and failed unit tests, the best detector first.
+
+    In a narrow terminal, it has no intervals, then fewer columns: AUROC goes first, the last set first. Names are never
+    cut, and a line below lists what is left out.
 
     Args:
         results: A run.
@@ -20,17 +26,39 @@ def summary_table(results: Results) -> Table:
         A rich table with the number of images in every heading; names are not interpreted as markup.
     """
     columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in UNKNOWN_CLASSES]
+    names = ranked_detectors(results, columns)
+    dropped = [c for first in (True, False) for c in columns[::-1] if (c.better == "higher") is first]
+    forms = [[c for c in columns if c not in dropped[:number]] for number in range(max(len(columns), 1))]
+    tables = [_table(results, names, kept, columns, intervals=False) for kept in forms]
+    return FirstFitting([_table(results, names, columns, columns, intervals=True), *tables])
+
+
+def _table(
+    results: Results, names: Sequence[str], columns: Sequence[Column], every: Sequence[Column], *, intervals: bool
+) -> Table:
+    """The table with some of the columns, with or without intervals."""
     table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))
-    table.add_column(Text("detector", style="bold"), no_wrap=True)
+    longest = max(map(cell_len, names), default=0)
+    table.add_column(Text("detector", style="bold"), no_wrap=True, min_width=longest)
     for column in columns:
         some = classes_text(results, results.dataset(column.dataset))
-        number = f"n = {scored_images(results, column.dataset)}" + (f", {some}" if some else "")
+        number = f"n = {scored_images(results, column.dataset)}" + (f"\n{some}" if some else "")
         heading = f"{column.dataset}\n{number}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
-    for name in ranked_detectors(results, columns):
+    for name in names:
         index = results.detectors.index(name)
-        table.add_row(Text(name), *(_text(column.cells[index]) for column in columns))
+        table.add_row(Text(name), *(_text(column.cells[index], intervals) for column in columns))
+    if notes := [] if intervals else _notes(results, columns, every):
+        table.caption, table.caption_justify = Text(". ".join(notes) + ".", style="dim"), "left"
     return table
+
+
+def _notes(results: Results, columns: Sequence[Column], every: Sequence[Column]) -> list[str]:
+    """What a narrow table leaves out: intervals, columns, and reasons of undefined values."""
+    hidden = [f"{c.dataset} {_label(c, results)}" for c in every if c not in columns]
+    notes = ["Intervals" + (f" and {', '.join(hidden)}" if hidden else "") + " do not fit here; the report has them"]
+    reasons = {(c.dataset, cell.interval): None for c in columns for cell in c.cells if math.isnan(cell.sort)}
+    return [*notes, *(f"{dataset}: undefined, {reason}" for dataset, reason in reasons if reason)]
 
 
 def _label(column: Column, results: Results) -> str:
@@ -39,7 +67,6 @@ def _label(column: Column, results: Results) -> str:
     return f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
 
 
-def _text(cell: Cell) -> Text:
-    if math.isnan(cell.sort):
-        return Text(f"{cell.text} {cell.interval}".strip(), style="dim")
-    return Text(f"{cell.text} {cell.interval}".strip(), style="bold green" if cell.best else "")
+def _text(cell: Cell, intervals: bool) -> Text:
+    text = f"{cell.text} {cell.interval}".strip() if intervals else cell.text
+    return Text(text, style="dim" if math.isnan(cell.sort) else "bold green" if cell.best else "")

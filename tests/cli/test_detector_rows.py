@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from oodlit.cli.detector_rows import FILE, detector_rows, text
+from oodlit.cli.listing import listing
 from oodlit.cli.main import main
 from oodlit.detectors import detectors
 
@@ -41,3 +43,18 @@ def test_with_other_names_the_list_is_rebuilt(
     shown = capsys.readouterr().out
     assert "newcomer" in shown
     assert "1 detectors" in shown
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+def test_every_detector_has_one_line_in_any_width(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("oodlit.cli.console.console", lambda: Console(width=width))
+    listing("detectors")
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= width
+    for kind in detectors().values():
+        names = [kind.key(), kind.__name__] if width > 60 else [kind.key()]
+        assert sum(line.split()[: len(names)] == names for line in lines) == 1
+    headings = len({row["group"] for row in detector_rows()})
+    assert len(lines) == 1 + headings + len(detectors()) + 1

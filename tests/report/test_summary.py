@@ -3,15 +3,19 @@
 import io
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
+from rich.table import Table
 
+from oodlit.base.terminal import FirstFitting
 from oodlit.report.headline import headline_columns, ranked_detectors
 from oodlit.report.summary import summary_table
 from tests.report.problems import make_results
 
 
-def shown(results: object) -> str:
-    console = Console(file=io.StringIO(), width=200)
+def shown(results: object, width: int = 200) -> str:
+    console = Console(file=io.StringIO(), width=width)
     console.print(summary_table(results))  # type: ignore[arg-type]
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -47,3 +51,43 @@ def test_best_value_is_marked_for_every_column() -> None:
             continue
         best = min(values) if column.lower_is_better else max(values)
         assert [cell.best for cell in column.cells] == [value == pytest.approx(best) for value in values]
+
+
+LONG = ("relative_mahalanobis_plus_plus", "temperature_scaled_msp", "msp")
+
+
+def test_narrow_terminals_lose_intervals_then_columns_and_never_names() -> None:
+    results = make_results(LONG)
+    lines = {width: shown(results, width).splitlines() for width in (200, 120, 80, 60, 49)}
+    for width, text in lines.items():
+        assert max(map(len, text)) <= width
+        for name in LONG:
+            assert sum(line.startswith(f"{name} ") for line in text) == 1
+    headings = {width: " ".join(text[:4]) for width, text in lines.items()}
+    assert "[" in " ".join(lines[200])
+    for width in (120, 80, 60, 49):
+        assert "[" not in " ".join(lines[width])
+        assert "Intervals" in " ".join(lines[width])
+    assert headings[120].count("AUROC %") == headings[200].count("AUROC %") == 2
+    assert headings[80].count("FPR@95 %") == 2
+    assert headings[60].count("AUROC %") < 2
+    assert headings[49].count("FPR@95 %") == 1
+    below = " ".join(" ".join(lines[49]).split())
+    for hidden in ("far FPR@95 %", "near mean AUROC %", "far AUROC %", "tests failed of 3"):
+        assert hidden in below
+    assert "near mean FPR@95 %" not in below
+
+
+@given(st.integers(20, 210), st.integers(1, 12))
+def test_any_width_shows_every_name(width: int, length: int) -> None:
+    names = tuple(f"{'n' * length}{index}" for index in range(3))
+    console = Console(file=io.StringIO(), width=width)
+    wide = Table("detector", "value " * 10)
+    narrow = Table("detector")
+    for table in (wide, narrow):
+        for name in names:
+            table.add_row(name)
+    console.print(FirstFitting([wide, narrow]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(name in text for name in names)

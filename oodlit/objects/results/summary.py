@@ -1,11 +1,14 @@
 r"""The headline of results of boxes: metrics per box and of objects, for a terminal and for the page."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from oodlit.base.terminal import FirstFitting
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
@@ -80,22 +83,26 @@ def ranked(results: ObjectResults, dataset: str) -> list[str]:
     return sorted(values, key=lambda name: math.inf if math.isnan(values[name]) else -values[name])
 
 
-def summary_tables(results: ObjectResults) -> list[Table]:
-    """Make a table per split for a terminal, with values in percent."""
-    tables = []
-    for dataset in results.splits:
-        table = Table(
-            title=_title(results, dataset), title_justify="left", header_style="bold", box=None, padding=(0, 2)
-        )
-        table.add_column("detector", style="bold", no_wrap=True)
-        names = [*headline_metrics(results.settings), "tau"]
-        for name in names:
-            table.add_column(Text(name, justify="right"), justify="right", no_wrap=True)
-        for detector, row in headline(results, dataset).items():
-            cells = [Text(cell.text, style="bold green" if cell.is_best else "") for cell in row[: len(names)]]
-            table.add_row(Text(detector), *cells)
-        tables.append(table)
-    return tables
+def summary_tables(results: ObjectResults) -> list[FirstFitting]:
+    """Make a table per split for a terminal, with values in percent; a narrow terminal shows fewer metrics."""
+    names = [*headline_metrics(results.settings), "tau"]
+    return [
+        FirstFitting([_table(results, dataset, names[: len(names) - number]) for number in range(len(names))])
+        for dataset in results.splits
+    ]
+
+
+def _table(results: ObjectResults, dataset: str, names: Sequence[str]) -> Table:
+    """The table of one split with some of the metrics."""
+    table = Table(title=_title(results, dataset), title_justify="left", header_style="bold", box=None, padding=(0, 2))
+    longest = max(map(cell_len, results.detectors), default=0)
+    table.add_column("detector", style="bold", no_wrap=True, min_width=longest)
+    for name in names:
+        table.add_column(Text(name, justify="right"), justify="right", no_wrap=True)
+    for detector, row in headline(results, dataset).items():
+        cells = [Text(cell.text, style="bold green" if cell.is_best else "") for cell in row[: len(names)]]
+        table.add_row(Text(detector), *cells)
+    return table
 
 
 def _title(results: ObjectResults, dataset: str) -> Text:
