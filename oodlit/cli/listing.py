@@ -20,8 +20,8 @@ def listing(
     """
     from rich.text import Text
 
-    from oodlit.base.terminal import FirstFitting
     from oodlit.cli.console import console
+    from oodlit.results.views.terminal import FirstFitting
 
     rows_of, num_columns = _KINDS[kind]
     groups, out = _grouped(rows_of()), console()

@@ -8,9 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from oodlit.base.roles import UNKNOWN_CLASSES
-from oodlit.base.terminal import FirstFitting
 from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
+from oodlit.results.views.terminal import FirstFitting
 
 
 def summary_table(results: Results) -> FirstFitting:

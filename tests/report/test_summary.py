@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from rich.table import Table
 
-from oodlit.base.terminal import FirstFitting
 from oodlit.report.headline import headline_columns, ranked_detectors
 from oodlit.report.summary import summary_table
+from oodlit.results.views.terminal import FirstFitting
 from tests.report.problems import make_results
 
 

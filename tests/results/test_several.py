@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import DatasetInfo, Results, compare_runs, mean_ranks, run_columns, values_of_runs
+from oodlit.results import DatasetInfo, Results, compare_runs, conclusions, mean_ranks, run_columns, values_of_runs
 from oodlit.results.comparing.detectors import holm, sign_flip_test
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -135,7 +135,7 @@ def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
 
 @pytest.mark.parametrize("metric", ["fpr95", "auroc"])
 def test_classes_are_paired_and_tested_as_one_by_one(runs: dict[str, Results], metric: str) -> None:
-    table = compare_runs(runs, metric=metric)
+    table = compare_runs(runs, metric=metric, over="classes")
     near = table[table["dataset"] == "near"]
     assert len(near) == 4
     assert set(near["over"]) == {"classes"}
@@ -160,7 +160,7 @@ def test_classes_are_paired_and_tested_as_one_by_one(runs: dict[str, Results], m
     far = table[table["dataset"] == "far"]
     assert (far["reason"] == "").all()
     assert far["p_corrected"].to_numpy() == pytest.approx(holm(far["p_value"].to_numpy()))
-    one = compare_runs({"small": runs["small"], "large": runs["large"]}, metric=metric)
+    one = compare_runs({"small": runs["small"], "large": runs["large"]}, metric=metric, over="classes")
     both = table[table["run"] == "large"].reset_index(drop=True)
     pd.testing.assert_frame_equal(
         one.drop(columns=["p_corrected", "better", "reason"]), both.drop(columns=["p_corrected", "better", "reason"])
@@ -188,6 +188,70 @@ def test_images_are_paired_as_within_one_run(runs: dict[str, Results], metric: s
     assert row["p_value"] == pytest.approx(min(1.0, 2 * table["p_value"].iloc[1]))
     values = table.set_index("detector")["value"]
     assert (row["mean"], row["mean_baseline"]) == (pytest.approx(values["B"]), pytest.approx(values["A"]))
+
+
+@pytest.mark.parametrize("metric", ["fpr95", "auroc"])
+def test_images_of_classes_are_paired_within_their_classes(runs: dict[str, Results], metric: str) -> None:
+    """Second source: both models as two detectors of one run; few classes leave the decision to the images."""
+    pair = {"A": runs["small"], "B": runs["large"]}
+    row = compare_runs(pair, dataset="near", metric=metric, detectors=["good"], over="images").iloc[0]
+    merged = runs["small"].scores.rename(columns={"good": "A"}).drop(columns="poor")
+    merged = merged.assign(B=runs["large"].scores["good"].to_numpy())
+    both = Results.from_scores(merged, DATASETS, ["A", "B"], bootstrap=0)
+    table = both.group_of_best("near", metric)
+    assert (row["over"], row["n"]) == ("images", both.run.counts["near"])
+    assert row["p_value"] == pytest.approx(min(1.0, 2 * table["p_value"].iloc[1]))
+    assert row["mean"] == pytest.approx(both.value(f"mean_{metric}", dataset="near", detector="B"))
+    for name, over in (("near", "images"), ("far", "images")):
+        assert set(compare_runs(pair, dataset=name)["over"]) == {over}
+
+
+@pytest.mark.parametrize(("number", "over"), [(2, "images"), (6, "images"), (7, "classes"), (30, "classes")])
+def test_the_test_that_can_decide_is_chosen_and_named(number: int, over: str) -> None:
+    rng = np.random.default_rng(number)
+    names = tuple(f"c{place}" for place in range(number))
+    frame = pd.DataFrame({"group": np.repeat(np.arange(-1, number), [200, *[12] * number])})
+    frame = frame.assign(dataset=np.where(frame["group"] < 0, "val", "near"), label=-1, prediction=-1)
+    frame["key"] = [f"{name}/{place}" for place, name in enumerate(frame["dataset"])]
+    infos = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, names)]
+
+    def run_of(gap: float) -> Results:
+        scores = rng.normal(size=(len(frame), 2)) + gap * (frame["group"].to_numpy() < 0)[:, None]
+        return Results.from_scores(frame.assign(one=scores[:, 0], two=scores[:, 1]), infos, ["one", "two"], bootstrap=0)
+
+    made = {"CNN": run_of(0.5), "MLP": run_of(3.0)}
+    table = compare_runs(made)
+    assert set(table["over"]) == {over}
+    assert (table["better"] == "MLP").all()
+    assert (table["reason"] == "").all()
+    (text,) = conclusions(table)
+    assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (fpr95, paired over ")
+    assert f"{number if over == 'classes' else 12 * number} {over}: this holds for other {over}" in text
+    (text,) = conclusions(compare_runs(made, baseline="MLP"))
+    assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (")
+
+
+@given(st.lists(st.sampled_from(["A", "B", "", "undefined", "undecided"]), min_size=1, max_size=12))
+def test_conclusions_count_every_detector_once(outcomes: list[str]) -> None:
+    rows = [
+        {
+            "better": outcome if outcome in ("A", "B") else "",
+            "p_value": np.nan if outcome == "undefined" else 0.5,
+            "reason": {"undefined": "a value is undefined", "undecided": "2 classes"}.get(outcome, ""),
+        }
+        for outcome in outcomes
+    ]
+    about = {"dataset": "far", "metric": "auroc", "run": "A", "baseline": "B", "over": "images", "n": 5}
+    (text,) = conclusions(pd.DataFrame(rows).assign(**about))
+    counts = {outcome: outcomes.count(outcome) for outcome in ("A", "B", "", "undefined", "undecided")}
+    best = max(counts["A"], counts["B"])
+    assert f"of {len(outcomes)} detector" in text
+    assert f"with {best or 'any'} of" in text
+    for name, word in (("undefined", "undefined"), ("undecided", "undecided")):
+        assert (f"{word} with {counts[name]}" in text) == (counts[name] > 0)
+    if best:
+        assert text.startswith("A is" if counts["A"] >= counts["B"] else "B is")
+        assert ("worse with" in text) == (min(counts["A"], counts["B"]) > 0)
 
 
 def test_a_clear_difference_is_found_and_equal_runs_are_not_told_apart(runs: dict[str, Results]) -> None:
@@ -233,6 +297,8 @@ def test_a_set_without_images_makes_an_undefined_row() -> None:
         ({"detectors": []}, InvalidArgumentError, "at least one detector, got"),
         ({"dataset": "neer"}, UnknownNameError, "did you mean 'near'"),
         ({"metric": "aupr_s"}, UnknownNameError, "metric of runs"),
+        ({"over": "image"}, UnknownNameError, "did you mean 'images'"),
+        ({"over": "classes", "dataset": "far"}, InvalidArgumentError, "at least two classes"),
         ({"test": "t"}, InvalidArgumentError, "'permutation' or 'sign'"),
         ({"repetitions": 0}, InvalidArgumentError, "at least 1"),
     ],

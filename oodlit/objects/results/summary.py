@@ -8,12 +8,12 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.base.terminal import FirstFitting
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
 from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
+from oodlit.results.views.terminal import FirstFitting
 
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that come first in the headline; the remaining ones follow in the order of the table."""

@@ -59,6 +59,18 @@ def group_of_best(
     return _ordered(results, _parts(results, infos, wanted), wanted, confidence)
 
 
+def class_weights(rows: pd.DataFrame, *, is_grouped: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return weight and class of every image for a mean over classes, or over all images without classes.
+
+    Example:
+        >>> class_weights(pd.DataFrame({"group": [3, 3, 7]}), is_grouped=True)[0].tolist()
+        [0.25, 0.25, 0.5]
+    """
+    groups = rows["group"].to_numpy() if is_grouped else np.zeros(len(rows), dtype=np.int64)
+    found, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+    return 1 / (len(found) * sizes[own]), own
+
+
 def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: float) -> pd.DataFrame:
     lower = metric == results.settings.fpr_name
     values = parts.values
@@ -99,9 +111,8 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
     weights: list[np.ndarray] = []
     classes: list[np.ndarray] = []
     for info, rows in zip(infos, frames, strict=True):
-        groups = rows["group"].to_numpy() if info.class_names and metric != _ID_AUROC else np.zeros(len(rows), int)
-        found, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-        weights.append(1 / (len(frames) * len(found) * sizes[own]))
+        of_images, own = class_weights(rows, is_grouped=bool(info.class_names) and metric != _ID_AUROC)
+        weights.append(of_images / len(frames))
         classes.append(own + (int(classes[-1].max()) + 1 if classes else 0))
     id_scores = inside[names].to_numpy().T
     ood_scores = np.concatenate([rows[names].to_numpy() for rows in frames]).T

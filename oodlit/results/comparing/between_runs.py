@@ -10,6 +10,7 @@ from oodlit.base.checks import check_names
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.roles import Role
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
+from oodlit.results.comparing.best import class_weights
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, check_runs, run_columns
 from oodlit.results.glossary import MEAN, better_of
@@ -43,6 +44,7 @@ def compare_runs(
     detectors: Sequence[str] | None = None,
     dataset: str | None = None,
     metric: str | None = None,
+    over: str = "auto",
     test: str = "permutation",
     confidence: float = 0.95,
     repetitions: int | None = None,
@@ -50,9 +52,9 @@ def compare_runs(
 ) -> pd.DataFrame:
     """Compare runs with one of them, detector by detector, on the same data.
 
-    For a set with classes, the differences `run - baseline` are paired over classes as in `compare`: would the order
-    hold for other classes of this kind? For a set without classes, they are paired over images as in `group_of_best`:
-    would it hold for other images? P-values are two-sided and corrected over all rows by Holm's method.
+    Paired over classes as in `compare`, the differences `run - baseline` show whether the order would hold for other
+    classes of this kind. Paired over images as in `group_of_best`, they show whether it would hold for other images of
+    the same classes. P-values are two-sided and corrected over all rows by Holm's method.
 
     Args:
         runs: Results by name, at least two.
@@ -60,6 +62,8 @@ def compare_runs(
         detectors: Names of detectors; None = those that all runs have.
         dataset: One OOD set; None = all sets that are the same in all runs.
         metric: "auroc" or the FPR of the runs; None = the FPR.
+        over: "classes", for sets with at least two, or "images"; "auto" (default) = classes if there are enough of them
+            to decide, else images.
         test: For classes "permutation" or "sign", see `compare`.
         confidence: Nominal coverage of the intervals, and the level of `better`.
         repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns; None = 10,000, and
@@ -71,7 +75,8 @@ def compare_runs(
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes" or
         "images", `n` their number; comparisons over images have no interval, wins and losses. `better` is the run that
         is better at the corrected level 1 - confidence, or "". If a value is undefined, so is the row. If there are
-        too few classes for that level, `p_corrected` is NaN and `reason` states how many are required, as in `compare`.
+        too few classes for that level, `p_corrected` is NaN and `reason` states how many are required, as in `compare`;
+        with "auto", this does not happen.
         `attrs["left_out"]` has the reason for each data set that was left out.
 
     Raises:
@@ -91,10 +96,10 @@ def compare_runs(
     places = [_Place(detector, run, baseline) for detector in names for run in runs if run != baseline]
     patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(places))
     settings = _Test(test, confidence, repetitions or _DRAWS, patterns, seed)
+    of_classes = _paired_over_classes(runs[baseline], wanted, len(places), over, 1 - confidence)
     rows: list[dict[str, object]] = []
     for column in wanted:
-        info = runs[baseline].dataset(column.dataset)
-        if len(runs[baseline].settings.classes.get(info.name, info.class_names)) >= 2:
+        if column.dataset in of_classes:
             values = _over_classes(runs, places, column, settings)
         else:
             values = _over_images(runs, names, places, column)
@@ -114,6 +119,26 @@ def compare_runs(
     table["reason"] = reasons
     table.attrs["left_out"] = left_out
     return table
+
+
+def _paired_over_classes(
+    results: RunResults, columns: Sequence[RunColumn], pairs: int, over: str, alpha: float
+) -> set[str]:
+    """Data sets that are paired over classes; the choice depends on numbers of classes and comparisons alone."""
+    UnknownNameError.check("value of over", over, ("auto", "classes", "images"))
+    infos = [results.dataset(column.dataset) for column in columns]
+    table = results.table[(results.table["ood_class"] != "") & (results.table["n_ood"] > 0)]
+    present = table.groupby("dataset")["ood_class"].nunique() if len(table) else {}
+    numbers = {info.name: int(present.get(info.name, len(info.class_names))) for info in infos}
+    several = {name: number for name, number in numbers.items() if number >= 2}
+    if over == "classes" and not several:
+        raise InvalidArgumentError(
+            "compare_runs: over='classes' requires a set with at least two classes; none has them"
+        )
+    if over != "auto":
+        return set(several) if over == "classes" else set()
+    reasons = undecidable([several.get(name) for name in numbers for _ in range(pairs)], alpha)
+    return {name for place, name in enumerate(numbers) if name in several and not reasons[place * pairs]}
 
 
 def _columns(
@@ -233,11 +258,11 @@ def _over_images(
 def _parts(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> ImageParts:
     inside = results.images(results.id_dataset.name)[list(detectors)].to_numpy().T
     ood = results.images(dataset)[list(detectors)].to_numpy().T
-    m = ood.shape[1]
+    m, info = ood.shape[1], results.dataset(dataset)
     if not m or not inside.shape[1]:
         empty = np.full((len(detectors), max(m, 1)), np.nan)
         return ImageParts(empty, empty, np.full(max(m, 1), 1.0), np.zeros(max(m, 1), dtype=np.int64))
-    places = np.full(m, 1 / m), np.zeros(m, dtype=np.int64)
+    places = class_weights(results.images(dataset), is_grouped=bool(info.class_names))
     if metric == "auroc":
         return auroc_parts(inside, ood, *places)
     return fpr_parts(inside, ood, *places, np.array([results.threshold(name) for name in detectors]))
