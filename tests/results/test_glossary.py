@@ -65,7 +65,7 @@ def test_direction_is_that_of_the_streaming_class(entry) -> None:
 def test_the_texts_name_the_numbers_of_the_run() -> None:
     settings = Settings(tpr=0.9, der=(0.5, 0.8), unit_test_limit=0.2)
     texts = {metric.name: metric.text(settings) for metric in table_metrics(settings)}
-    assert texts["fpr90"].endswith("keeps 90 % of ID")
+    assert texts["fpr90"].endswith("keeps 90 % of ID images")
     assert texts["fs_fpr90"].startswith("full spectrum: fpr90")
     assert texts["accepted90"].endswith("fpr90")
     assert "keeps 80 %" in texts["der80"]
