@@ -321,6 +321,17 @@ def test_folders_that_cannot_be_renamed_are_moved_file_by_file(
     ]  # fmt: skip
 
 
+def test_the_file_that_readers_require_is_moved_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.json", "b.txt", "part/z.txt"):
+        (tmp_path / "old" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "old" / name).touch()
+    refuse_folders(monkeypatch, errno.ENOSYS)
+    moved, rename = [], os.rename
+    monkeypatch.setattr(os, "rename", lambda source, target: (rename(source, target), moved.append(Path(target).name)))
+    move(tmp_path / "old", tmp_path / "new", last="a.json")
+    assert moved == ["z.txt", "b.txt", "a.json"]
+
+
 def test_a_folder_with_content_is_not_mixed_with_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_folders(monkeypatch, errno.EMFILE)
     for name in ("old", "new"):

@@ -142,11 +142,17 @@ def temporary_folder(target: Path, *, inside: bool = False) -> Iterator[Path]:
         yield path
 
 
-def move(source: Path, target: Path) -> None:
+def move(source: Path, target: Path, *, last: str = "") -> None:
     """Rename a file or folder; where a file system cannot rename folders, move their files one by one.
 
     Object stores mounted as folders are such file systems. There, another process can see a part of the folder; the
     files at its top come last. A target that is an empty folder is replaced.
+
+    Args:
+        source: A file or folder.
+        target: The new path.
+        last: Name of the file that readers require: it is moved last, so an interrupted move leaves no folder that
+            seems complete.
 
     Raises:
         OSError: The source is missing, the target has content, or a file cannot be moved.
@@ -157,7 +163,7 @@ def move(source: Path, target: Path) -> None:
         if not source.is_dir() or (target.exists() and (not target.is_dir() or any(target.iterdir()))):
             raise
         target.mkdir(exist_ok=True)
-        for path in sorted(source.iterdir(), key=lambda path: (path.is_file(), path.name)):
+        for path in sorted(source.iterdir(), key=lambda path: (path.is_file(), path.name == last, path.name)):
             move(path, target / path.name)
         source.rmdir()
 

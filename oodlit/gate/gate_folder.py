@@ -191,7 +191,7 @@ def save_gate(folder: Path, record: GateRecord, module: OODModule, detector: Det
         entries["fit"] = fit_digest(made / FITTED)
         write_text(made / GATE, json.dumps(entries, indent=1))
         fsync(made)
-        move(made, folder)  # also replaces an empty folder
+        move(made, folder, last=GATE)  # also replaces an empty folder
     fsync(folder.parent)
 
 

@@ -1,7 +1,9 @@
 """Results on disk: old or new at every instant, whatever is killed or runs at once; damage is named."""
 
+import errno
 import hashlib
 import json
+import os
 import threading
 from pathlib import Path
 
@@ -26,20 +28,20 @@ class Killed(BaseException):
     """Stands for the end of the process."""
 
 
-def dies_after(monkeypatch, steps):
+def dies_after(monkeypatch, steps, *names):
     """Let the process die at the given step that changes a name on disk; its own clean-up does not run either."""
     left = [steps]
 
     def guarded(method):
-        def call(self, *args):
+        def call(self, *args, **options):
             if left[0] == 0:
                 raise Killed
             left[0] -= 1
-            return method(self, *args)
+            return method(self, *args, **options)
 
         return call
 
-    for name in ("rename", "replace", "rmdir"):
+    for name in names or ("rename", "replace", "rmdir"):
         monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
     monkeypatch.setattr(atomic, "remove", lambda *args: None)
 
@@ -124,6 +126,49 @@ def test_a_kill_at_any_step_leaves_fit_and_page_of_the_old_run_or_of_the_new_one
     else:
         pytest.fail("writing takes more than 40 steps")
     assert steps > 5
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_kill_where_folders_cannot_be_renamed_leaves_nothing_half_that_seems_complete(
+    results, tmp_path, monkeypatch, old
+):
+    """Object stores mounted as folders rename files alone."""
+    new, rename, outcomes = results.recompute(tpr=0.9), os.rename, set()
+
+    def refuse(source, target):
+        if Path(source).is_dir():
+            raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), str(source))
+        rename(source, target)
+
+    for steps in range(40):
+        folder = tmp_path / f"run {steps}"
+        if old:
+            storage.write(folder, table=results.table, scores=results.scores, run=results.run, add=whole(folder, 0))
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "rename", refuse)
+            dies_after(patch, steps, "rename", "replace", "rmdir", "unlink")
+            try:
+                storage.write(folder, table=new.table, scores=new.scores, run=new.run, add=whole(folder, 1))
+                done = True
+            except Killed:
+                done = False
+        outcome = "incomplete"
+        if storage.is_complete(folder):
+            found = Results.load(folder)
+            outcome = {0.95: "0", 0.9: "1"}[found.settings.tpr]
+            names = ("fitted/detectors.json", "fitted/detectors.safetensors", "report.html")
+            assert {(folder / name).read_text() for name in names} == {outcome}
+        else:
+            with pytest.raises(DataError, match="incomplete results, missing"):
+                Results.load(folder)
+        outcomes.add(outcome)
+        storage.write(folder, table=new.table, scores=new.scores, run=new.run, add=whole(folder, 1))
+        assert Results.load(folder).settings.tpr == 0.9
+        if done:
+            break
+    else:
+        pytest.fail("writing takes more than 40 steps")
+    assert outcomes == {"0", "1", "incomplete"} - {"0" if not old else ""}
 
 
 def test_writers_and_readers_at_once(results, tmp_path):

@@ -13,6 +13,7 @@ from oodlit.base.roles import Role
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.shards.build import build_shards
+from oodlit.datamodules.shards.manifest import INFO_NAMES
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Stream
@@ -70,5 +71,5 @@ def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 
                     check="none",
                     extra=small.extra,
                 )
-                move(temporary, target)
+                move(temporary, target, last=INFO_NAMES[0])
     return [shard_stream(folder / small.name) for small in sets]

@@ -63,7 +63,9 @@ def write(
     A new directory appears by one rename. In an existing directory, the new files are completed in a temporary folder.
     Renaming it to `.pending` is the moment at which they replace the old ones; only then are they moved to their
     places. `read` looks into `.pending` first. The next `write` completes an interrupted move and removes leftovers of
-    interrupted writers. If several processes write concurrently, the results of one of them remain.
+    interrupted writers. If several processes write concurrently, the results of one of them remain. File systems that
+    cannot rename folders have no such moment: there, the old table is removed first and the new one comes last, so an
+    interrupted replacement is not complete, and the run is repeated.
 
     Args:
         directory: Target folder; parents are created.
@@ -284,7 +286,7 @@ def read_parquet(path: Path, content: bytes | None = None, *, most: int | None =
 def _renamed(temporary: Path, target: Path) -> bool:
     """Move to a new target; False if another process has created it meanwhile."""
     try:
-        move(temporary, target)
+        move(temporary, target, last=TABLE)
     except OSError:
         if not target.is_dir():
             raise
@@ -302,6 +304,8 @@ def _replace(temporary: Path, target: Path) -> None:
             break
         except OSError:
             if not pending.is_dir():  # a file system that cannot rename folders, such as a mounted object store
+                (target / TABLE).unlink(missing_ok=True)  # an interruption must not leave parts of two runs
+                fsync(target)
                 _take(temporary, target)
                 return
             # Another process was faster: complete its move first.
@@ -320,16 +324,16 @@ def _finish(target: Path) -> None:
 
 
 def _take(pending: Path, target: Path) -> None:
-    """Move new results to their place, and remove parts that they do not have."""
-    for name in FILES:
-        with contextlib.suppress(FileNotFoundError):  # moved already
-            (pending / name).replace(target / name)
+    """Move new results to their place, and remove parts that they do not have; the table comes last."""
     for name in (*PARTS, *BESIDE):
         if (pending / f"{GONE}{name}").exists():
             remove(target / name)
             (pending / f"{GONE}{name}").unlink(missing_ok=True)
         elif (pending / name).exists():
             _exchange(pending, target, name)
+    for name in (RUN, SCORES, TABLE):
+        with contextlib.suppress(FileNotFoundError):  # moved already
+            (pending / name).replace(target / name)
     fsync(target)
 
 

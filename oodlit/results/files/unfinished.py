@@ -115,7 +115,9 @@ def read_record(folder: Path, kind: type[R]) -> R:
     """
     run = kind.of(read_json(folder / RUN, dict), where=str(folder / RUN))
     if not run.processes:
-        raise DataError(f"{folder / RUN}: not the record of an unfinished run, `processes` is missing")
+        raise DataError(
+            f"{folder}: incomplete results, missing table.csv: {RUN} is the record of a complete run; repeat the run"
+        )
     return run
 
 
