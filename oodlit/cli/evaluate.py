@@ -77,7 +77,7 @@ def evaluate(
     Writes results and an HTML page. Give classes as class_path and init_args; classes of oodlit by name.
 
     Args:
-        backbone: timm name, or class of a network or OODModule
+        backbone: timm name, paper's model (ninco:ResNet50), or class
         data: class of an OODDataModule, such as ImageNetBenchmark
         benchmark: name from oodlit list benchmarks, replaces --data
         root: folder of the benchmark's data sets (default: .)

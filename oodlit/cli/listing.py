@@ -150,6 +150,7 @@ def _published() -> Iterator[dict[str, str]]:
             detectors=len({figure.detector for figure in figures} - {""}) or "",
             of=", ".join(dict.fromkeys(figure.dataset for figure in figures)),
             source=table.source,
+            networks="; ".join(f"{table.name}:{name} is {own}" for name, own in table.weights.items()),
             tables=table.tables,
             rule=table.rule,
             url=table.url,

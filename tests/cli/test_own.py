@@ -15,6 +15,8 @@ from PIL import Image
 from oodlit.cli.main import main
 from oodlit.datamodules import ShardSource, Stream
 from oodlit.detectors.contract.every import every_detector
+from oodlit.errors import InvalidArgumentError
+from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.results.files import storage
 from oodlit.roles import Role
@@ -288,6 +290,25 @@ def test_without_detectors_all_that_cost_no_extra_pass_are_used(
     assert "extra forward pass per image; --detectors all" not in " ".join(capsys.readouterr().out.split())
     assert run(None, "--detectors", "al") == 2
     assert "'al'" in capsys.readouterr().err
+
+
+def test_a_network_of_a_paper_has_its_weights_size_and_crop(
+    run: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given: dict[str, Any] = {}
+
+    def module(self: OODModule, **arguments: Any) -> None:
+        given.update(arguments)
+        raise InvalidArgumentError("enough")
+
+    monkeypatch.setattr(OODModule, "__init__", module)
+    assert run(lambda config: config.update(backbone="ninco:ResNet50")) == 2
+    assert given["backbone"] == "resnet50.a1_in1k"
+    assert [type(step).__name__ for step in given["transform"].transforms[:2]] == ["Resize", "CenterCrop"]
+    assert (given["transform"].transforms[0].size, given["transform"].transforms[1].size) == (235, (224, 224))
+    capsys.readouterr()
+    assert run(lambda config: config.update(backbone="ninco:ResNet-50")) == 2
+    assert "did you mean 'ResNet50'" in " ".join(capsys.readouterr().err.split())
 
 
 def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import timm
+import torch
 
 import oodlit.results.published
+from oodlit.backbones.facts import published_as
 from oodlit.datamodules import descriptions
 from oodlit.datamodules.sets.ninco import NINCO as NINCO_SET
 from oodlit.datamodules.sets.ninco import NINCO_POPULAR, NINCO_UNIT_TESTS
@@ -23,6 +26,7 @@ from oodlit.results.published import (
     published_table,
     published_tables,
 )
+from oodlit.results.published.protocol import weights
 
 FOLDER = Path(oodlit.results.published.__file__).parent
 CLASSES = [kind.__name__ for kind in detectors().values()]
@@ -198,6 +202,21 @@ PRINTED_TOP1 = {
     "XCiT-M-224-d": 84.3, "CnvNxt-B": 84.4, "EffNetb7": 84.9, "EffNet-B0": 77.7, "ResNet50": 80.4,
 }  # fmt: skip
 """Table 8 of NINCO's paper."""
+
+
+@pytest.mark.parametrize("printed", NINCO.weights)
+def test_a_printed_model_is_built_as_in_the_paper(printed: str) -> None:
+    arguments = NINCO.network(printed)
+    network = torch.nn.Identity()
+    network.pretrained_cfg = timm.get_pretrained_cfg(arguments["backbone"]).to_dict()  # type: ignore[assignment]
+    found = published_as(network, arguments["transform"])
+    assert found is not None
+    assert NINCO.model_of(weights(**found)) == printed
+
+
+def test_a_model_without_known_weights_is_named() -> None:
+    with pytest.raises(UnknownNameError, match="with known weights 'ResNet-50'; did you mean 'ResNet50'"):
+        NINCO.network("ResNet-50")
 
 
 def test_weights_of_a_printed_model_have_the_printed_accuracy() -> None:

@@ -26,6 +26,7 @@ from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit, priors_of
+from oodlit.results.published import published_tables
 from oodlit.results.run_record import joined
 from oodlit.runs import RunLog, check_not_in_use, figures_of, log_to_all
 
@@ -249,4 +250,11 @@ def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with seeded(asked.seed), status(task):  # random weights follow the seed
-        return OODModule(backbone, head=head, weights=weights, **asked.faster)
+        return OODModule(**_arguments(backbone), head=head, weights=weights, **asked.faster)
+
+
+def _arguments(backbone: str | nn.Module) -> dict[str, Any]:
+    """Arguments of `OODModule` for a network, its name, or a model of a published table such as `ninco:ResNet50`."""
+    table, _, model = backbone.partition(":") if isinstance(backbone, str) else ("", "", "")
+    tables = published_tables() if model else {}
+    return tables[table].network(model) if table in tables else {"backbone": backbone}

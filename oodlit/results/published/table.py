@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from oodlit.base.errors import UnknownNameError
 from oodlit.results.published.protocol import Protocol
@@ -127,6 +127,32 @@ class PublishedTable:
         """
         found = [printed for printed, name in self.weights.items() if name == own]
         return found[0] if found else own if any(f.model == own for f in self.figures()) else ""
+
+    def network(self, model: str) -> dict[str, Any]:
+        """Return the arguments of `OODModule` for a printed model: weights in timm, with the paper's size and crop.
+
+        Args:
+            model: Printed name, such as "ResNet50" of NINCO.
+
+        Raises:
+            UnknownNameError: The table has no such model, or its weights are not known.
+
+        Example:
+            >>> from oodlit.results.published import NINCO
+            >>> arguments = NINCO.network("ResNet50")  # OODModule(**arguments)
+            >>> arguments["backbone"], arguments["transform"].transforms[:2]
+            ('resnet50.a1_in1k', [Resize(size=235, interpolation=bicubic, max_size=None, antialias=True), \
+CenterCrop(size=(224, 224))])
+        """
+        import timm.data  # noqa: PLC0415  # takes a second to import
+
+        UnknownNameError.check(f"network of {self.name} with known weights", model, self.weights)
+        name, size, crop = self.weights[model].split(", ")
+        pixels, share = int(size.removesuffix(" px")), float(crop.removeprefix("crop "))
+        known = timm.get_pretrained_cfg(name)
+        config = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())  # type: ignore[no-untyped-call]
+        config |= {"input_size": (3, pixels, pixels), "crop_pct": share}
+        return {"backbone": name, "transform": timm.data.create_transform(**config, is_training=False)}
 
     def printed_as(self, detector: str) -> list[str]:
         """Printed names of a detector, of its forms too ("AdaSCALE-A" is one of "AdaSCALE"), in the order of the file.
