@@ -19,7 +19,7 @@ from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
-from oodlit.results.names import MODEL, some
+from oodlit.results.names import MODEL, readable, some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
 
@@ -121,7 +121,12 @@ class Limit:
     def __str__(self) -> str:
         """The text that `of` reads."""
         place = "/".join(filter(None, (self.dataset, self.ood_class)))
-        return f"{self.detector}: {self.metric}{f' on {place}' if place else ''} {self.sign} {self.number:.12g}"
+        return f"{self.detector}: {self.metric}{f' on {place}' if place else ''} {self.sign} {self.shown_number}"
+
+    @property
+    def shown_number(self) -> str:
+        """The number as `of` reads it: a share in percent."""
+        return f"{100 * self.number:.12g}%" if _is_share(self.metric) else f"{self.number:.12g}"
 
 
 @dataclass(frozen=True)
@@ -144,14 +149,24 @@ class Crossing:
         """Value, interval, limit and images."""
         row = self.row
         place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
-        ends = f" [{row['ci_low']:.4g}, {row['ci_high']:.4g}]" if math.isfinite(row["ci_low"]) else ""
-        text = f"{row['detector']}: {row['metric']} on {place} is {row['value']:.4g}{ends}, limit {self.limit.sign}"
-        text += f" {self.limit.number:.12g}"
+        low, high, value = (_text(row["metric"], row[name]) for name in ("ci_low", "ci_high", "value"))
+        ends = f" [{low.removesuffix(' %')}, {high.removesuffix(' %')}]" if math.isfinite(row["ci_low"]) else ""
+        text = f"{row['detector']}: {row['metric']} on {place} is {value}{ends}, limit {self.limit.sign}"
+        text += f" {self.limit.shown_number}"
         if self.classes:
             text += f"; {', '.join(self.classes)}"
         if self.keys:
-            text += f"; images: {some(self.keys, MAX_KEYS)}"
+            text += f"; images: {some([*map(readable, self.keys)], MAX_KEYS)}"
         return text
+
+
+def _is_share(metric: str) -> bool:
+    """Whether values of a metric are shares, which are shown in percent."""
+    return (entry := entry_of(metric)) is not None and not entry.is_count
+
+
+def _text(metric: str, value: float) -> str:
+    return f"{100 * value:.4g} %" if _is_share(metric) else f"{value:.4g}"
 
 
 def priors_of(limits: Iterable[Limit]) -> tuple[float, ...]:
@@ -185,7 +200,7 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("seven",))]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> print(*crossings(results, ["msp: fpr95 on near/seven > 10%", "msp: mean_auroc < 0.5"]))
-        msp: fpr95 on near/seven is 1 [0.2065, 1], limit > 0.1; images: near/0
+        msp: fpr95 on near/seven is 100 % [20.65, 100], limit > 10%; images: near/0
     """
     found = []
     for given in limits:
@@ -245,14 +260,13 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> describe_check(results, Limit.of("msp: mean_fpr95 > 0.7"))
-        'msp: mean_fpr95 > 0.7: compared with 1 value: far 50 % (fpr95)'
+        'msp: mean_fpr95 > 70%: compared with 1 value: far 50 % (fpr95)'
     """
     rows = sorted(checked_rows(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
     texts = []
     for row in rows:
-        entry, value = entry_of(row["metric"]), row["value"]
         place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
-        text = f"{value:.4g}" if entry is None or entry.is_count else f"{100 * value:.4g} %"
+        text = _text(row["metric"], row["value"])
         own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
         texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
     return f"{limit}: compared with {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
@@ -313,6 +327,8 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
         table = table[(table["ood_class"] == "") | ~table["dataset"].isin(of_sets["dataset"])]
     if table.empty:
         whole = results.table[results.table["metric"] == limit.metric]
+        own = whole[whole["detector"] == limit.detector]
+        whole = whole if own.empty else own
         there = sorted({f"{row.detector}: {row.metric} on {row.dataset}" for row in whole.itertuples()})
         raise UnknownNameError(
             f"limit '{limit}': the run has no such value; available values of {limit.metric}:"

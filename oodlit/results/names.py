@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import pandas as pd
 
@@ -57,6 +58,17 @@ def settings_text(arguments: Mapping[str, Any]) -> str:
             text = str(value)
             parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
     return ", ".join(parts)
+
+
+def readable(key: str) -> str:
+    """Decode a key to its path, or return it unchanged if the path is not printable.
+
+    Example:
+        >>> readable("near/nine/1658%2Epng"), readable("a/line%0Abreak")
+        ('near/nine/1658.png', 'a/line%0Abreak')
+    """
+    path = unquote(key)
+    return path if path.isprintable() else key
 
 
 def safe(name: str) -> str:

@@ -1,11 +1,13 @@
 """Clauses of the detector contract, and the decorator that turns functions into checks."""
 
 import functools
+import inspect
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from oodlit.base.errors import MissingExtraError, OodlitError
@@ -61,6 +63,8 @@ class MalformedError(AssertionError):
 _CLAUSES: dict[str, Clause] = {}
 _EXAMPLES: ContextVar[int] = ContextVar("oodlit_testing_examples", default=10)
 _OF_HEAD = {*dir(Head), *(field.name for field in fields(Head))} - {*dir(None)}
+_NOT_OWN = ("oodlit.detectors.contract", "torch", "builtins", "abc", "typing")
+"""Beginnings of modules whose classes are not the detector's own code."""
 _SMALLEST = "_oodlit_smallest_example"
 _PEERS: ContextVar[tuple[Factory, ...]] = ContextVar("oodlit_testing_peers", default=())
 
@@ -174,6 +178,29 @@ def root_of(error: BaseException) -> BaseException:
     return error
 
 
+def place_of(detector: Detector, error: BaseException) -> str:
+    """Return file and line: the last line of the detector's own code before an error, else its class; "" if unknown.
+
+    Example:
+        >>> from oodlit.detectors import MSP
+        >>> place_of(MSP(), ValueError()).partition(", in ")[2]
+        'class MSP'
+    """
+    own = [kind for kind in type(detector).__mro__ if not kind.__module__.startswith(_NOT_OWN)]
+    try:
+        files = {inspect.getsourcefile(kind) for kind in own}
+        lines, start = inspect.getsourcelines(type(detector))
+    except (OSError, TypeError):  # defined in a console
+        return ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    start += next((number for number, line in enumerate(lines) if line.lstrip().startswith("class ")), 0)
+    file, line, name = str(inspect.getsourcefile(type(detector))), start, f"class {type(detector).__name__}"
+    if frames:
+        file, line, name = frames[-1].filename, frames[-1].lineno or 0, frames[-1].name
+    inside = Path(file).relative_to(Path.cwd()) if Path(file).is_relative_to(Path.cwd()) else file
+    return f"{inside}:{line}, in {name}"
+
+
 def _message(detector: Detector, check: str, clause: Clause, error: Exception) -> str:
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     finding = str(error).strip() or repr(error)
@@ -181,6 +208,8 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
         finding += f"\n  smallest example: {smallest}"
     if _uses_undeclared_head(root_of(error)):
         finding += "\n  hint: `_fit` uses the head, which is None unless 'head' is in needs"
+    if where := place_of(detector, root_of(error)):
+        finding += f"\n  where: {where}"
     excuse = f"{{{check!r}: 'the reason'}}"
     broken = (
         f"{detector!r} violates clause {clause.id!r} of the detector contract: {clause.text}\n  found:"

@@ -57,13 +57,13 @@ def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys
         (
             ["--fail-if", "msp: fpr95 > 0.5"],
             0,
-            "msp: fpr95 > 0.5: compared with 1 value: near 50 %\nWithin the limit\n",
+            "msp: fpr95 > 50%: compared with 1 value: near 50 %\nWithin the limit\n",
         ),
         (["--fail-if", "msp: fpr95 > 0.5", "--fail-if", "msp: auroc < 0.5"], 0, "Within all 2 limits\n"),
         (
             ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],
             1,
-            "FAILED msp: fpr95 on near is 0.5 [0.09453, 0.9055], limit > 0.1; images: near/20\n",
+            "FAILED msp: fpr95 on near is 50 % [9.453, 90.55], limit > 10%; images: near/20\n",
         ),
         (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
         (["--fail-if", "what"], 2, "limit 'what': expected 'DETECTOR: METRIC"),

@@ -152,7 +152,7 @@ def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
 
 def test_what_is_said_of_a_class() -> None:
     (found,) = crossings(RESULTS, ["mine: fpr95 on near/seven > 0.1"])
-    assert str(found) == ("mine: fpr95 on near/seven is 0.25 [0.04559, 0.6994], limit > 0.1; images: near/0-3")
+    assert str(found) == ("mine: fpr95 on near/seven is 25 % [4.559, 69.94], limit > 10%; images: near/0-3")
     assert found.keys == ("near/0-3",)
 
 
@@ -185,7 +185,7 @@ def test_which_values_a_limit_is_about() -> None:
 def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix: str) -> None:
     """Its plain value stands beside the means of the others, as in tables of headlines."""
     (found,) = crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.49"])
-    assert str(found).startswith("mine: fpr95 on far is 0.5 [")
+    assert str(found).startswith("mine: fpr95 on far is 50 % [")
     assert not crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.51"])
     with pytest.raises(UnknownNameError, match="the run has no such value"):
         crossings(RESULTS, [f"mine: {prefix}fpr95 on far > 0.49"])
@@ -193,7 +193,7 @@ def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix:
 
 def test_the_values_that_were_held_are_said_the_worst_first() -> None:
     said = describe_check(RESULTS, Limit.of("mine: mean_fpr95 > 0.7"))
-    assert said == "mine: mean_fpr95 > 0.7: compared with 2 values: far 50 % (fpr95), near 12.5 %"
+    assert said == "mine: mean_fpr95 > 70%: compared with 2 values: far 50 % (fpr95), near 12.5 %"
     assert describe_check(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
         "*: unit_test_failures < 0: compared with 2 values: mine: tests 1, other: tests 2"
     )
@@ -203,13 +203,13 @@ def test_the_values_that_were_held_are_said_the_worst_first() -> None:
 def test_wrongly_classified_images_are_named() -> None:
     (found,) = crossings(RESULTS, ["model: accuracy < 96%"])
     assert found.keys == ("val/-1-1", "val/-1-3", "val/-1-5", "val/-1-7", "val/-1-9")
-    assert str(found).startswith("model: accuracy on val is 0.95 [")
+    assert str(found).startswith("model: accuracy on val is 95 % [")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mime: fpr95 > 0", r"^limit 'mime: fpr95 > 0': unknown detector 'mime'; did you mean 'mine'"),
+        ("mime: fpr95 > 0", r"^limit 'mime: fpr95 > 0%': unknown detector 'mime'; did you mean 'mine'"),
         ("mine: fpr96 > 0", r"^limit .*: unknown metric 'fpr96'; did you mean 'fpr95'"),
         ("mine: fpr95 on nearr > 0", r"^limit .*: unknown data set 'nearr'; did you mean 'near'"),
         ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
@@ -245,7 +245,7 @@ def test_names_are_checked_before_a_run() -> None:
 def test_files_of_limits(tmp_path: Path) -> None:
     file = tmp_path / "limits.yaml"
     file.write_text("fail_if:\n- mine: fpr95 on near > 0.5\n- 'model: accuracy < 0.9'\n")
-    assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 0.5", "model: accuracy < 0.9"]
+    assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 50%", "model: accuracy < 90%"]
     for text, message in (
         ("fail_if: []", "expected one list named fail_if"),
         ("fail_it: [a]", "expected one list named fail_if"),
@@ -285,3 +285,12 @@ def test_limits_of_levels_name_the_accepted_images_of_their_classes(detector):
     assert crossings(results, [f"{detector}: auroc on pool/* >= 0"])[10].keys == ()
     with pytest.raises(UnknownNameError, match=r"limit .*: unknown class 'kind 1'"):
         crossings(results, [f"{detector}: auroc on pool/kind 1 >= 0"])
+
+
+def test_messages_have_readable_keys_one_unit_and_no_values_of_other_detectors() -> None:
+    scores = RESULTS.scores.assign(key=RESULTS.scores["key"] + "%2Epng")
+    results = Results.from_scores(scores, RESULTS.datasets, RESULTS.detectors, bootstrap=0)
+    (found,) = crossings(results, ["mine: fpr95 on near/seven > 10%"])
+    assert str(found) == "mine: fpr95 on near/seven is 25 % [4.559, 69.94], limit > 10%; images: near/0-3.png"
+    with pytest.raises(UnknownNameError, match=r"available values of mean_fpr95: mine: mean_fpr95 on near$"):
+        crossings(results, ["mine: mean_fpr95 on far < 0.1"])

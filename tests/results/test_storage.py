@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from oodlit import Gate
 from oodlit.base import atomic
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import Results
@@ -315,3 +316,10 @@ def test_what_may_be_replaced(results, tmp_path):
     (tmp_path / ".pending").mkdir()
     (tmp_path / "run.json").rename(tmp_path / ".pending" / "run.json")  # a replacement that was interrupted
     assert storage.check_replaceable(tmp_path) is True
+
+
+def test_a_missing_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="missing: this folder does not exist; the working folder is"):
+        Results.load(tmp_path / "missing")
+    with pytest.raises(DataError, match="missing: this folder does not exist; the working folder is"):
+        Gate.load(tmp_path / "missing")

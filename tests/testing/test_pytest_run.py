@@ -46,8 +46,8 @@ def test_unit_tests_and_limits_are_tests(pytester: pytest.Pytester, folder: Path
         "*oodlit?saved?::msp-black PASSED*",
         "*oodlit?saved?::msp-white FAILED*",
         "*oodlit?saved?::msp: unit_test_failures > 1 PASSED*",
-        "msp: fpr95 on tests/white is 0.5 ?0.09453, 0.9055?, limit > 0.1; images: tests/1-1",
-        "model: accuracy on val is 0.5 *limit < 0.6; images: val/-1-1, *",
+        "msp: fpr95 on tests/white is 50 % ?9.453, 90.55?, limit > 10%; images: tests/1-1",
+        "model: accuracy on val is 50 % *limit < 60%; images: val/-1-1, *",
     ])  # fmt: skip
     assert "Traceback" not in done.stdout.str()
 
@@ -90,7 +90,7 @@ def test_a_run_that_was_interrupted_fails_unless_it_is_allowed(pytester: pytest.
 def test_a_missing_run_is_a_usage_error(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest(*PLUGIN, "--oodlit-run", "nowhere")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --oodlit-run nowhere: *incomplete results*"])
+    done.stderr.fnmatch_lines(["ERROR: --oodlit-run nowhere: *does not exist*"])
     pytester.makefile(".yaml", limits="fail_if: ['msp: fpr95 > 0']")
     done = pytester.runpytest(*PLUGIN, "--oodlit-limits", "limits.yaml")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

@@ -229,6 +229,8 @@ def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None
 
 
 def _check_present(names: Iterable[str], content: Collection[str], source: Path) -> None:
+    if not source.exists():
+        raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
         raise DataError(
             f"{source}: incomplete results, missing {', '.join(missing)}; a run writes these files when it is complete"

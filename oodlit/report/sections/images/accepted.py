@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.thumbnails import sampled_images
 from oodlit.results import DatasetInfo
+from oodlit.results.names import readable
 
 SHARES = [*(step / 100 for step in range(1, 100)), 0.995, 1.0]
 """Shares of ID images that the slider can keep, besides that of the run."""
@@ -109,14 +109,3 @@ def _class_name(inside: DatasetInfo, index: int) -> str:
     if index < 0:
         return ""
     return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
-
-
-def readable(key: str) -> str:
-    """Decode a key to its path, or return it unchanged if the path is not printable.
-
-    Example:
-        >>> readable("near/nine/1658%2Epng"), readable("a/line%0Abreak")
-        ('near/nine/1658.png', 'a/line%0Abreak')
-    """
-    path = unquote(key)
-    return path if path.isprintable() else key
