@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from oodlit.base.fractions import exact_number
 from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.metrics.settings import Settings
+from oodlit.results.evaluation.exact import as_exact, exact_value
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
 from oodlit.results.names import MODEL, readable, some
 from oodlit.results.run_results import RunResults
@@ -206,7 +206,7 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
     for given in limits:
         limit = Limit.of(given) if isinstance(given, str) else given
         rows = checked_rows(results, limit)
-        crossed = [row for row in rows if _COMPARE[limit.sign](exact_value(results, row), _exact(limit.number))]
+        crossed = [row for row in rows if _COMPARE[limit.sign](exact_value(results, row), as_exact(limit.number))]
         found += [Crossing(limit, row, *_cause(results, row)) for row in crossed]
     return found
 
@@ -217,36 +217,6 @@ def checked_rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     if undefined := [row for row in rows if math.isnan(row["value"])]:
         raise InvalidArgumentError(_undefined(results, limit, undefined[0]))
     return rows
-
-
-def exact_value(results: RunResults, row: Mapping[str, Any]) -> Fraction | float:
-    """A value of the table as an exact fraction, if it is a share of counts or a mean of such shares."""
-    entry = entry_of(row["metric"])
-    if entry is None or entry.is_count or not row["metric"].startswith(MEAN) or row["ood_class"]:
-        return _share(row)
-    table = results.table
-    same = (table["detector"] == row["detector"]) & (table["dataset"] == row["dataset"]) & (table["ood_class"] != "")
-    classes = table[same & (table["metric"] == row["metric"].removeprefix(MEAN))].to_dict("records")
-    shares = [_share(one) for one in classes]
-    exact = [share for share in shares if isinstance(share, Fraction)]
-    mean = sum(exact, Fraction(0)) / len(exact) if exact and len(exact) == len(shares) else Fraction(-1)
-    return mean if math.isclose(mean, row["value"], rel_tol=1e-9, abs_tol=1e-12) else _exact(row["value"])
-
-
-def _share(row: Mapping[Any, Any]) -> Fraction | float:
-    """A value as an exact ratio of counts, if it is a ratio of counts."""
-    value, n_id, n_ood = row["value"], int(row["n_id"]), int(row["n_ood"])
-    entry = entry_of(row["metric"])
-    kind = "" if entry is None else entry.mean_interval
-    total = 2 * n_id * n_ood if kind == "auroc" else n_ood if kind else 0
-    if total and math.isfinite(value) and abs(value * total - round(value * total)) <= 1e-9 * max(total, 1):
-        return Fraction(round(value * total), total)
-    return _exact(value)
-
-
-def _exact(value: float) -> Fraction | float:
-    number = exact_number(value)
-    return value if number is None else number
 
 
 def describe_check(results: RunResults, limit: Limit) -> str:
