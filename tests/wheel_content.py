@@ -9,6 +9,10 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/detectors.json",
     "oodlit/cli/main.py",
+    "oodlit/cli/template/module.txt",
+    "oodlit/cli/template/page.txt",
+    "oodlit/cli/template/pyproject.txt",
+    "oodlit/cli/template/test.txt",
     *(
         f"oodlit/datamodules/benchmarks/lists/{name}.txt.xz"
         for name in (

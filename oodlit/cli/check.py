@@ -1,15 +1,21 @@
 """`oodlit check`: test a custom detector against the detector contract."""
 
+from oodlit.base.errors import UsageError
 
-def check(detectors: list[str], *, only: str | None = None) -> int:
+
+def check(detectors: list[str] | None = None, *, only: str | None = None, plugins: bool = False) -> int:
     """Test your own detector against the detector contract.
 
-    The exit code is 1 if a check fails. Requires: pip install 'oodlit[testing]'
+    With --plugins, the detectors of all installed plug-ins are tested, and data sets, benchmarks, and published
+    tables of plug-ins are loaded. The exit code is 1 if a check fails. Requires: pip install 'oodlit[testing]'
 
     Args:
         detectors: dotted paths of classes, such as my.module.MyDetector
         only: run only checks with this text in their name
+        plugins: also check all installed plug-ins
     """
+    if not detectors and not plugins:
+        raise UsageError("missing required argument: DETECTORS, or --plugins")
     from importlib.util import find_spec
 
     from oodlit.base.errors import MissingExtraError, UnknownNameError
@@ -21,10 +27,30 @@ def check(detectors: list[str], *, only: str | None = None) -> int:
 
     if only is not None and not any(only in name for name in checks()):
         raise UnknownNameError.of("check", only, checks())
-    failed = 0
-    for path in detectors:
+    paths, failed = _plugins() if plugins else ([], 0)
+    for path in [*(detectors or ()), *paths]:
         with status(f"checking {path}"):
             outcome = check_by_path(path, only=only)
         say(outcome)
         failed += not outcome.passed
     return int(failed > 0)
+
+
+def _plugins() -> tuple[list[str], int]:
+    """Print what is installed; return the dotted paths of detectors, and how many items cannot be used."""
+    from oodlit.base.plugins import GROUPS
+    from oodlit.cli.console import say
+    from oodlit.datamodules.benchmarks.tables import benchmark_plugins
+    from oodlit.datamodules.sets import dataset_plugins
+    from oodlit.detectors.contract.registry import detector_plugins
+    from oodlit.results.published import published_plugins
+
+    groups = (detector_plugins(), dataset_plugins(), benchmark_plugins(), published_plugins())
+    for group, found in zip(GROUPS, groups, strict=True):
+        for name, package in found.packages.items():
+            say(f"{group}: {name} of {package}")
+        for problem in found.problems.values():
+            say(f"FAILED {problem}")
+    if not any(found.items or found.problems for found in groups):
+        say("no plug-ins are installed")
+    return [*groups[0].paths.values()], sum(len(found.problems) for found in groups)

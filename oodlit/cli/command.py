@@ -107,7 +107,7 @@ class _Options:
         kinds = {name: p.annotation for name, p in parameters.items() if not is_positional(p)}
         self.known = {*kinds, "debug", *(("config", "print_config") if is_configured else ())}
         self.flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
-        self.repeatable = {name for name, kind in kinds.items() if _is_list(kind)}
+        self.repeatable = {name for name, kind in kinds.items() if is_list(kind)}
         self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
 
     def option_of(self, name: str, *but: str) -> str:
@@ -118,9 +118,10 @@ class _Options:
         return option
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether a parameter accepts a list."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
-    return any(get_origin(member) is list for member in get_args(kind))
+    return any(get_origin(member) is list for member in (kind, *get_args(kind)))
 
 
 def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) -> dict[str, Any]:
@@ -136,7 +137,7 @@ def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) 
         else:
             positional.append(word)
     for parameter in filter(is_positional, parameters.values() if positional else ()):
-        if get_origin(parameter.annotation) is list:
+        if is_list(parameter.annotation):
             given[parameter.name], positional = positional, []
         elif positional:
             given[parameter.name] = positional.pop(0)

@@ -12,18 +12,27 @@ from pathlib import Path
 import oodlit.detectors
 from oodlit.detectors import Detector, detectors, overview
 from oodlit.detectors.contract.overview import READS
+from oodlit.detectors.contract.registry import detector_plugins
 
 FILE = Path(__file__).with_name("detectors.json")
 
 
 def detector_rows() -> Iterator[dict[str, str]]:
     """Return one row per detector, sorted by what it reads, whether it is fitted, and its cost."""
+    packages = detector_plugins().packages
     known = [(kind, overview(kind())) for kind in detectors().values()]
-    known.sort(key=lambda pair: (READS.index(pair[1].reads), pair[1].is_fitted, pair[1].cost != "closed form"))
+    known.sort(
+        key=lambda pair: (
+            pair[0].__name__ in packages,
+            READS.index(pair[1].reads),
+            pair[1].is_fitted,
+            pair[1].cost != "closed form",
+        )
+    )
     for kind, about in known:
         paper = kind.reference
         yield {
-            "group": about.group,
+            "group": f"plug-in {packages[kind.__name__]}" if kind.__name__ in packages else about.group,
             "key": kind.key(),
             "class": kind.__name__,
             "cost": about.cost,

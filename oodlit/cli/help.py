@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
 
-from oodlit.cli.command import Function, Parameters, is_positional, label, parameters_of
+from oodlit.cli.command import Function, Parameters, is_list, is_positional, label, parameters_of
 
 WIDTH = 80
 _VALUES = {int: "N", float: "X", Path: "PATH"}
@@ -77,7 +77,7 @@ def _usage_line(name: str, parameters: Parameters, *, is_configured: bool) -> st
         kind, is_required = parameter.annotation, parameter.default is parameter.empty
         if is_positional(parameter):
             word = "|".join(get_args(kind)) if get_origin(kind) is Literal else parameter.name.upper()
-            word = f"{word} [{word} ...]" if get_origin(kind) is list else word
+            word = f"{word} [{word} ...]" if is_list(kind) else word
             shown.append(word if is_required else f"[{word}]")
         elif is_required and not is_configured:
             shown.append(_shown(parameter))

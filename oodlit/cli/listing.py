@@ -1,18 +1,24 @@
-"""`oodlit list`: detectors, data sets, benchmarks, metrics and published tables."""
+"""`oodlit list`: detectors, data sets, benchmarks, metrics and published tables, with those of plug-ins."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from importlib import resources
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal
+
+from oodlit.base.plugins import DETECTORS, Plugins
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+Kind = Literal["detectors", "datasets", "benchmarks", "metrics", "published"]
 
-def listing(
-    kind: Literal["detectors", "datasets", "benchmarks", "metrics", "published"], *, verbose: bool = False
-) -> None:
-    """List detectors, data sets, benchmarks, metrics or published tables.
+
+def listing(kind: Kind, *, verbose: bool = False) -> None:
+    """List detectors, data sets, benchmarks, metrics or tables.
+
+    Items of installed plug-ins are listed by package.
 
     Args:
         kind: detectors, datasets, benchmarks, metrics or published
@@ -73,7 +79,7 @@ def _detectors() -> Iterator[dict[str, str]]:
     import oodlit.detectors
 
     written = json.loads((resources.files("oodlit.cli") / "detectors.json").read_text(encoding="utf-8"))
-    if written["names"] == oodlit.detectors.__all__:
+    if written["names"] == oodlit.detectors.__all__ and not entry_points(group=DETECTORS):
         return iter(written["rows"])
     from oodlit.cli.detector_rows import detector_rows
 
@@ -82,9 +88,11 @@ def _detectors() -> Iterator[dict[str, str]]:
 
 def _datasets() -> Iterator[dict[str, str]]:
     from oodlit.datamodules import descriptions
+    from oodlit.datamodules.sets import dataset_plugins
 
     for name, about in sorted(descriptions().items()):
         yield {
+            "group": heading(dataset_plugins(), name),
             "name": name,
             "role": str(about.role),
             "classes": str(len(about.class_names) or ""),
@@ -97,11 +105,12 @@ def _datasets() -> Iterator[dict[str, str]]:
 
 
 def _benchmarks() -> Iterator[dict[str, str]]:
-    from oodlit.datamodules.benchmarks.tables import benchmarks
+    from oodlit.datamodules.benchmarks.tables import benchmark_plugins, benchmarks
 
     for name, about in benchmarks().items():
         sets = [f"{one.name} {one.images or ''}".rstrip() for one in about.sets]
         yield {
+            "group": heading(benchmark_plugins(), name),
             "name": name,
             "what it is": about.title,
             "ID set": f"{about.id_set.name} {about.id_set.images or ''}".rstrip(),
@@ -114,6 +123,16 @@ def _benchmarks() -> Iterator[dict[str, str]]:
             "source": about.source,
             "citation": about.citation,
         }
+    for name, kind in benchmark_plugins().items.items():
+        if name not in benchmarks():  # a class
+            first = (inspect.getdoc(kind) or "").partition("\n")[0]
+            group = heading(benchmark_plugins(), name)
+            yield {"group": group, "name": name, "what it is": first, "ID set": "", "test sets": ""}
+
+
+def heading(found: Plugins, name: str) -> str:
+    """The heading of an item: its package; empty for those of oodlit."""
+    return f"plug-in {found.packages[name]}" if name in found.packages else ""
 
 
 def _metrics() -> Iterator[dict[str, str]]:
@@ -137,10 +156,11 @@ def _metrics() -> Iterator[dict[str, str]]:
 
 def _published() -> Iterator[dict[str, str]]:
     from oodlit.objects.published import fmiyc
-    from oodlit.results.published import cood, published_tables
+    from oodlit.results.published import cood, published_plugins, published_tables
 
     def row(name: str, **facts: object) -> dict[str, str]:
-        return {"name": name, **{column: str(fact) for column, fact in facts.items()}}
+        group = heading(published_plugins(), name)
+        return {"group": group, "name": name, **{column: str(fact) for column, fact in facts.items()}}
 
     for table in published_tables().values():
         figures = [*table.figures(), *table.class_figures()]

@@ -33,6 +33,7 @@ COMMANDS = {
     "list": "oodlit.cli.listing:listing",
     "guard": "oodlit.cli.guard:guard",
     "check": "oodlit.cli.check:check",
+    "new detector": "oodlit.cli.new:detector",
 }
 """The function of each command. Its file imports torch and other slow packages within the function only."""
 

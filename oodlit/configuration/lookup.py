@@ -8,20 +8,24 @@ from typing import Any
 
 from oodlit.base.current_folder import import_module
 from oodlit.base.errors import OodlitError, UnknownNameError, UsageError
+from oodlit.base.plugins import BENCHMARKS, DETECTORS, plugins
 from oodlit.configuration.kinds import fits, type_names
 
 PACKAGES = ("oodlit.datamodules", "oodlit.detectors")
 """Packages with classes and functions that can be written without their module."""
+_PLUGINS = {"oodlit.datamodules": BENCHMARKS, "oodlit.detectors": DETECTORS}
+"""Group of the plug-ins that are written like the exports of a package."""
 _WORDS = {"Detector": "detector", "OODDataModule": "data class", "Logger": "logger"}
 
 
 @cache
 def short_names(packages: tuple[str, ...]) -> Mapping[str, str]:
-    """Dotted path of every class and function that packages export, by name."""
+    """Dotted path of every class and function that packages export, and of their plug-ins, by name."""
     found = {"OODModule": "oodlit.OODModule"}
     for package in map(importlib.import_module, packages):
         found |= {n: f"{package.__name__}.{n}" for n in package.__all__ if callable(getattr(package, n))}
-    return found
+    own = [plugins(_PLUGINS[package]).paths for package in packages if package in _PLUGINS]
+    return {name: path for paths in own for name, path in paths.items()} | found
 
 
 def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ...]) -> Any:
@@ -39,6 +43,9 @@ def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ..
     """
     names = short_names(packages)
     if "." not in names.get(path, path):
+        for package in filter(_PLUGINS.get, packages):
+            if problem := plugins(_PLUGINS[package]).problems.get(path):
+                raise UsageError(f"{where}: {problem}")
         known = [name for name, full in names.items() if _is_choice(located(full), kinds)]
         raise UnknownNameError.of(_WORDS.get(type_names(kinds), "class or function"), path, known or names)
     try:

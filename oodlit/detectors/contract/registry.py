@@ -6,17 +6,41 @@ from importlib import import_module
 from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
-from oodlit.detectors.contract.class_paths import import_class
+from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plain, plugins, working
+from oodlit.detectors.contract.class_paths import import_class, signature
 from oodlit.detectors.contract.detector import Detector
 
 
 def detectors() -> dict[str, type[Detector]]:
-    """Return every detector of the package by its key.
+    """Return every detector of the package, and of plug-ins, by its key.
+
+    Warns:
+        PluginWarning: A plug-in cannot be used, once per process.
 
     Example:
         >>> detectors()["relative_mahalanobis"].__name__
         'RelativeMahalanobis'
     """
+    of_plugins = {kind.key(): kind for kind in working(DETECTORS, _problem).values()}
+    return dict(sorted((_built_in() | of_plugins).items()))
+
+
+def detector_plugins() -> Plugins:
+    """The detectors of plug-ins, by class name."""
+    return plugins(DETECTORS, _problem)
+
+
+def _problem(name: str, kind: Any) -> str:
+    """Why a plug-in is not a detector of its name; empty if it is."""
+    if not (isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind)):
+        return f"expected a subclass of oodlit.detectors.Detector without abstract methods, got {kind!r}"
+    if needed := [p.name for p in signature(kind).parameters.values() if p.default is p.empty]:
+        return f"every setting of a plug-in must have a default; {', '.join(needed)} has none"
+    names = {known: kind for key, kind in _built_in().items() for known in (key, kind.__name__)}
+    return name_problem(name, kind.__name__, names) or name_problem(kind.key(), kind.key(), names)
+
+
+def _built_in() -> dict[str, type[Detector]]:
     package = import_module("oodlit.detectors")
     found: dict[str, type[Detector]] = {}
     for name in package.__all__:
@@ -25,7 +49,7 @@ def detectors() -> dict[str, type[Detector]]:
             if kind.key() in found:
                 raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} share a key")
             found[kind.key()] = kind
-    return dict(sorted(found.items()))
+    return found
 
 
 def find(name: str) -> type[Detector]:
@@ -41,10 +65,10 @@ def find(name: str) -> type[Detector]:
     """
     if "." in name:
         return import_class(name, Detector)
-    by_plain_name = {_plain(n): kind for key, kind in detectors().items() for n in (key, kind.__name__)}
-    if _plain(name) not in by_plain_name:
+    by_plain_name = {plain(n): kind for key, kind in detectors().items() for n in (key, kind.__name__)}
+    if plain(name) not in by_plain_name:
         raise UnknownNameError.of("detector", name, detectors())
-    return by_plain_name[_plain(name)]
+    return by_plain_name[plain(name)]
 
 
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
@@ -68,7 +92,3 @@ def detector_hint(item: object) -> str:
     if isinstance(item, str):
         item = next((kind for kind in detectors().values() if kind.__name__.lower() == item.lower()), None)
     return f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
-
-
-def _plain(name: str) -> str:
-    return name.lower().replace("_", "").replace("-", "")

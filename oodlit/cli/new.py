@@ -1,0 +1,49 @@
+"""`oodlit new detector`: a package with a detector, its test, its page and its entry point."""
+
+from importlib import resources
+from pathlib import Path
+from string import Template
+
+from oodlit.base.errors import UsageError
+
+_FILES = {
+    "pyproject.txt": "pyproject.toml",
+    "module.txt": "$module.py",
+    "test.txt": "tests/test_$module.py",
+    "page.txt": "docs/$module.md",
+}
+"""Files of the template, and where each is written."""
+
+
+def detector(name: str, *, out: Path | None = None) -> None:
+    """Write a package with a new detector.
+
+    The package has the detector, a test of the detector contract, a page, and an entry point, with which every
+    command finds the installed detector by name.
+
+    Args:
+        name: name of the class, such as MyScore
+        out: new folder (default: oodlit-NAME)
+    """
+    if not (name.isidentifier() and name.isascii() and name[0].isupper()):
+        raise UsageError(f"expected the name of a class, such as MyScore, got {name!r}")
+    from oodlit.base.atomic import write_text
+    from oodlit.cli.console import say
+    from oodlit.detectors import detectors
+    from oodlit.detectors.contract.class_paths import snake_case
+
+    key = snake_case(name)
+    if key in detectors():
+        raise UsageError(f"oodlit has a detector {key!r}; choose another name")
+    words = {"name": name, "key": key, "module": f"oodlit_{key}", "package": f"oodlit-{key.replace('_', '-')}"}
+    folder = out or Path(words["package"])
+    if folder.exists():
+        raise UsageError(f"{folder} exists; choose another folder with --out")
+    template = resources.files("oodlit.cli") / "template"
+    for source, place in _FILES.items():
+        text = Template((template / source).read_text(encoding="utf-8")).substitute(words)
+        file = folder / Template(place).substitute(words)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_text(file, text)
+    say(f"{folder}: replace the formula in {words['module']}.py, then run")
+    say(f"  pip install -e {folder} && pytest {folder} && oodlit check --plugins")
