@@ -117,7 +117,8 @@ def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(
         width=12,
         num_classes=2,
     )
-    gate_network.load_module(record, model=module.network, transform=transforms.ToTensor(), weights=None, source=folder)
+    files = gate_network.NetworkFiles(folder)
+    gate_network.load_module(record, model=module.network, transform=transforms.ToTensor(), files=files)
     assert not (folder / "SEEN").exists()
 
 
