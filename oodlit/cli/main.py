@@ -57,16 +57,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         with _warnings_in_one_line(words, debug=debug), ended_by_sigterm():
             return _run(words, arguments[len(words) :])
     except (SystemExit, KeyboardInterrupt) as end:  # Lightning turns an interrupt into an exit
-        text, code = (str(end), TERMINATED) if isinstance(end, TerminatedError) else ("interrupted", INTERRUPTED)
-        notes = [note for error in (end, end.__context__) for note in getattr(error, "__notes__", ())]
-        sys.stderr.write(f"{_prog(words)}: {' - '.join([text, *notes])}\n")
-        return code
+        return _report_end(end, words)
     except BrokenPipeError:  # the reader has closed the pipe: `oodlit list detectors | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing at exit must not fail again
         return 0
     except Exception as error:
+        if (end := _termination(error)) is not None:
+            return _report_end(end, words, *getattr(error, "__notes__", ()))
         _report(error, words, debug=debug)
         return USAGE if isinstance(error, (InvalidArgumentError, UnknownNameError)) else FAILED
+
+
+def _termination(error: BaseException | None) -> TerminatedError | None:
+    """The SIGTERM behind an error: it also ends the workers that read images, and PyTorch reports this as an error."""
+    while error is not None:
+        if isinstance(error, TerminatedError):
+            return error
+        error = error.__context__
+    return None
+
+
+def _report_end(end: BaseException, words: tuple[str, ...], *more: str) -> int:
+    """Print on one line what ended the command and what is kept; return the exit code."""
+    text, code = (str(end), TERMINATED) if isinstance(end, TerminatedError) else ("interrupted", INTERRUPTED)
+    notes = [note for error in (end, end.__context__) for note in getattr(error, "__notes__", ())]
+    sys.stderr.write(f"{_prog(words)}: {' - '.join(dict.fromkeys([text, *notes, *more]))}\n")
+    return code
 
 
 def _run(words: tuple[str, ...], rest: list[str]) -> int:

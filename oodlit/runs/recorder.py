@@ -17,6 +17,8 @@ class Recorder(ABC):
     """What the run requires of its module and data module."""
     cost = ""
     """Text about slow detectors; empty until measured."""
+    position = ""
+    """Where a resumed run continues; empty for a run from the start."""
 
     def begin(self) -> None:  # noqa: B027  # beside another run, that run decides which streams are read
         """Restore the progress of an earlier start, and allocate memory; `plan` is valid from this call on."""

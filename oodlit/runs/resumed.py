@@ -138,6 +138,25 @@ def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) 
     return replace(choice, detectors=detectors, kept=frozenset(detectors), earlier=origin), left_out
 
 
+def position_text(resumed: Resumed, streams: Sequence[Stream], batch_size: int, group: Group) -> str:
+    """Describe where a resumed run continues: the image in the first stream that is not complete.
+
+    All processes must call it.
+
+    Returns:
+        For example "continuing at image 3,937 of 50,000 of val"; empty if no stream was begun.
+    """
+    of_all = gather_objects(group, (resumed.done, resumed.over, resumed.has_fit))
+    for stream in streams:
+        if all(stream.name in over or (fit and stream.role is Role.TRAIN) for _, over, fit in of_all):
+            continue
+        batches = sum(done.get(stream.name, 0) for done, _, _ in of_all)
+        if batches:
+            image = min(batches * batch_size + 1, len(stream))
+            return f"continuing at image {image:,} of {len(stream):,} of {stream.name}"
+    return ""
+
+
 def _text(done: Mapping[str, int], *others: str) -> str:
     """Describe the restored progress.
 

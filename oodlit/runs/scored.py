@@ -32,7 +32,7 @@ from oodlit.runs.datasets import train_name
 from oodlit.runs.folder import OutputFolder, working_folder
 from oodlit.runs.journal import RUN, TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import log_to_all
-from oodlit.runs.resumed import Resumed, resume
+from oodlit.runs.resumed import Resumed, position_text, resume
 from oodlit.runs.row_kind import RowKind
 from oodlit.runs.run_checks import check_train_size, warn_of_skipped
 from oodlit.runs.start import Start
@@ -166,7 +166,9 @@ class ScoredRun(RowKind):
         if self.resumed.has_fit:
             self.start.earlier.origin = self.choice.earlier
         if self.resumed.text:
-            pl.utilities.rank_zero_info(f"oodlit: resuming after {self.resumed.text}")
+            self.position = position_text(self.resumed, streams, self.datamodule.batch_size, group)
+            text = "; ".join(filter(None, (self.resumed.text, self.position)))
+            pl.utilities.rank_zero_info(f"oodlit: resuming after {text}")
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.skipped += map(tuple, state["skipped"])

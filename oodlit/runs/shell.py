@@ -36,7 +36,7 @@ class RunCallback(pl.Callback):
         self, parts: Parts, folder: str | Path | None, *, argument: str = "output_dir", lock: str = LOCK
     ) -> None:
         super().__init__()
-        self.cost = ""
+        self.cost = self.position = ""
         # Absolute at once: a change of the working directory during the run must not move the results.
         self._folder = None if folder is None else Path(folder).expanduser().absolute()
         self._parts, self._argument, self._lock_name = parts, argument, lock
@@ -72,7 +72,7 @@ class RunCallback(pl.Callback):
         if stage != "predict":
             return
         peers.watch()
-        self.cost = ""
+        self.cost = self.position = ""
         self._ends_on_sigterm = is_default()
         data = getattr(trainer, "datamodule", None)
         parts = check_packages(type(self).__name__, trainer, pl_module, data, self._parts)
@@ -81,6 +81,7 @@ class RunCallback(pl.Callback):
         self._recorder = recorder = self.make_recorder(*parts)
         self._report(recorder)
         recorder.begin()
+        self.position = recorder.position
         if trainer.predict_loop.return_predictions:
             warn_of_many_predictions(recorder.prediction_bytes)
 

@@ -1,6 +1,7 @@
 """A run that was killed goes on where it was, and ends as if nothing had happened."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
@@ -246,6 +247,11 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     check_same(Results.load(tmp_path / "out"), whole, tolerance=1e-6)
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
     assert "resuming after" in done.stderr
+    found = re.search(r"continuing at image (\d+) of (\d+) of (\w+)", done.stderr)
+    assert found is not None
+    number, total, name = found.groups()
+    assert int(total) <= 4 * BATCHES[name]
+    assert 1 < int(number) <= int(total)
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
 
 

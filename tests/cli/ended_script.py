@@ -13,12 +13,18 @@ from oodlit.base import atomic
 from oodlit.cli import main as command_line
 from oodlit.datamodules.shards import build as shard_build
 from oodlit.results import finished as whole
+from oodlit.runs import scored
 from oodlit.scoring.scoring import Scoring
 from oodlit.testing import launch
 
+GROUP = "SIGTERM to the group"
+
 
 def kill(name: str) -> None:
-    os.kill(os.getpid(), getattr(signal, name))
+    if name == GROUP:  # as `timeout` does: workers that read images receive it, too
+        os.killpg(os.getpgrp(), signal.SIGTERM)
+    else:
+        os.kill(os.getpid(), getattr(signal, name))
     time.sleep(0.001)  # Python looks at signals between two instructions
 
 
@@ -38,6 +44,10 @@ def before(home: Any, name: str, what: Callable[[], None], *, call: int = 1) -> 
 
 def run(arguments: list[str], sent: str, at: str) -> None:
     """`oodlit ARGUMENTS`, with a signal at one of PLACES."""
+    os.setpgrp()
+    if sent == GROUP:  # after every batch, as a long run does after every minute
+        progress = scored.Progress
+        scored.Progress = lambda *given, **named: progress(*given, **{**named, "every_s": 0.0})  # type: ignore[misc, assignment]
     tempfile.tempdir = None  # as the environment says from here on
     home, name, call = PLACES[at]
     before(home, name, lambda: kill(sent), call=call)

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,19 @@ def test_a_run_says_what_it_keeps_and_resumes(tmp_path, capsys, sent, code) -> N
     assert "found an unfinished run" in capsys.readouterr().out
     assert Results.load(tmp_path / "out").run.resumed
     assert not (tmp_path / "out" / "unfinished").exists()
+
+
+def test_a_run_under_timeout_says_that_it_was_asked_to_end_and_where_it_continues(tmp_path, capsys) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.format(root=tmp_path / "digits").replace("max_batches: 1", "max_batches: 4"))
+    arguments = ["evaluate", "--config", tmp_path / "run.yaml", "--out", tmp_path / "out", "--num_workers", "2"]
+    one = ended(arguments, ended_script.GROUP, "the third batch is scored", tmp_path / "logs")
+    assert one.code == ASKED, one.stderr
+    last = one.stderr.splitlines()[-1]
+    assert last.startswith("oodlit evaluate: the process was asked to end (SIGTERM) - finished data sets are kept in ")
+    assert "worker" not in last
+    assert main(list(map(str, arguments))) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"Continuing at image (33|65|97) of \d+ of digits_", said), said
 
 
 def test_a_guard_that_is_ended_is_no_pass(tmp_path, results) -> None:

@@ -72,7 +72,8 @@ def predict_and_print(
         )
         with progress(shown=is_first_process()) as bars:
             announcement = Announcement(lambda: detection.cost, lambda cost: _say(console, cost[:1].upper() + cost[1:]))
-            together = [detection, announcement, RunProgress(bars)]
+            resumed = Announcement(lambda: detection.position, lambda text: _say(console, text[:1].upper() + text[1:]))
+            together = [detection, announcement, resumed, RunProgress(bars)]
             runner = pl.Trainer(callbacks=together, enable_progress_bar=False, **{"logger": False, **trainer})
             not_logged: LoggingError | None = None
             try:
