@@ -1,7 +1,8 @@
 """Checks before the first batch: packages, strategy, memory."""
 
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -9,9 +10,13 @@ from oodlit._lightning import check_package, pl
 from oodlit.backbones.backbone import Backbone
 from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts, Outputs
+from oodlit.base.processes.distributed import Group, gather_objects, is_distributed
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.stream_identity import identity
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
 
@@ -243,3 +248,30 @@ def _memory_bytes(name: str) -> int | None:
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return None
+
+
+def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[str, Detector] | None = None) -> None:
+    """Refuse processes that were given different data or detectors: each would compute a part of another run.
+
+    Args:
+        group: The processes, which all call this.
+        streams: All streams of the run.
+        detectors: The detectors by name.
+
+    Raises:
+        InvalidArgumentError: Something differs; names it.
+    """
+    if not is_distributed():
+        return
+    facts = {f"stream {s.name!r}: {fact}": value for s in streams for fact, value in identity(s).items()}
+    facts |= {
+        f"detector {name!r}": json.dumps(detector_to_config(detector)) for name, detector in (detectors or {}).items()
+    }
+    first, *others = gather_objects(group, facts)
+    differ = {name for one in others if list(one) != list(first) for name in ("the names or their order",)}
+    differ |= {n for one in others for n in first if "" not in (a := first[n], b := one.get(n, a)) and a != b}
+    if differ:
+        raise InvalidArgumentError(
+            f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])}); every"
+            " process must make the same ones: sort file names, and do not number the names of a set"
+        )

@@ -34,7 +34,7 @@ from oodlit.runs.journal import RUN, TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import log_to_all
 from oodlit.runs.resumed import Resumed, position_text, resume
 from oodlit.runs.row_kind import RowKind
-from oodlit.runs.run_checks import check_train_size, warn_of_skipped
+from oodlit.runs.run_checks import check_same_run, check_train_size, warn_of_skipped
 from oodlit.runs.start import Start
 from oodlit.runs.time_record import ms_per_image, time_record
 from oodlit.runs.verification import Match, Verification, every_row
@@ -111,8 +111,10 @@ class ScoredRun(RowKind):
 
         Raises:
             RunIsCompleteError: The folder holds the results of this run.
+            InvalidArgumentError: The processes of the run were given different data or detectors.
             RequirementError: There are too few training rows, or too little memory.
         """
+        check_same_run(cpu_group(), self.datamodule.planned_streams, self.detectors)
         if self.output is not None:
             self._resume(self.output)
         self.scoring = Scoring(self.detectors, strict=self.options.strict, clock=self.clock)

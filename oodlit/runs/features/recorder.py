@@ -19,7 +19,7 @@ from oodlit.runs.complete import check_complete
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.images.rows import check_labels
 from oodlit.runs.recorder import Recorder
-from oodlit.runs.run_checks import check_images
+from oodlit.runs.run_checks import check_images, check_same_run
 from oodlit.runs.time_record import time_record
 from oodlit.runs.verification import Verification
 from oodlit.scoring.clock import Clock
@@ -43,6 +43,7 @@ class FeatureRecorder(Recorder):
     def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording, probe: Probe) -> None:
         self.module, self.datamodule, self.recording, self.probe = module, datamodule, recording, probe
         self.streams: tuple[Stream, ...] = ()
+        check_same_run(cpu_group(), datamodule.streams)
         recording.begin(datamodule.streams, *self._facts(), cpu_group(), can_resume=self.can_resume)
         self.found = _text(recording, datamodule)
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
