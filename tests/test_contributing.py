@@ -2,6 +2,8 @@
 
 import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,12 @@ def test_one_command_installs_what_tests_and_lint_require() -> None:
         assert re.search(rf"^{name} = \[", pyproject, re.MULTILINE), name
     listed = pyproject.split("\n[dependency-groups]\n")[1].split("\n[")[0].split("\ntest = [")[1]
     assert {"pytest", "pytest-timeout", "beartype", "mypy"} <= set(re.findall(r'"([\w-]+)', listed))
+
+
+def test_pip_reads_the_group_of_the_tests_and_this_environment_has_all_of_it() -> None:
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--disable-pip-version-check"]
+    tried = subprocess.run([*command, "--group", "test"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if "no such option: --group" in tried.stderr or "No module named pip" in tried.stderr:
+        pytest.skip("pip 25.1 or later is required, as CONTRIBUTING states")
+    assert tried.returncode == 0, tried.stderr
+    assert "Requirement already satisfied: pytest-timeout" in tried.stdout

@@ -62,8 +62,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing at exit must not fail again
         return 0
     except Exception as error:
-        if (end := _termination(error)) is not None:
-            return _report_end(end, words, *getattr(error, "__notes__", ()))
+        if (cause := _termination(error)) is not None:
+            return _report_end(cause, words, *getattr(error, "__notes__", ()))
         _report(error, words, debug=debug)
         return USAGE if isinstance(error, (InvalidArgumentError, UnknownNameError)) else FAILED
 
