@@ -27,7 +27,7 @@ def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
         >>> disagreement(head, features, features)
         ''
         >>> disagreement(head, features, features * 1.005)  # doctest: +ELLIPSIS
-        'the recorded logits differ from those that the head computes from the recorded features (by up to 0.01 ...'
+        'the recorded logits differ from those that the head computes from the recorded features (large...'
     """
     scale, off = float(logits.abs().max()) if logits.numel() else 0.0, 0.0
     tolerance = HALF if _is_half(logits) or _is_half(features) else SINGLE

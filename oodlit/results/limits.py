@@ -50,7 +50,7 @@ class Limit:
 
     Example:
         >>> print(Limit.of("msp: fpr95 on near/seven > 0.25"))
-        msp: fpr95 on near/seven > 0.25
+        msp: fpr95 on near/seven > 25%
     """
 
     detector: str

@@ -186,8 +186,8 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
 
     Example:
         >>> undecidable([2, 6], 0.05)
-        ['2 classes are too few for a significant difference at level 0.05 among 2 comparisons; at least 7'
-        ' classes are required', '']
+        ['2 classes are too few for a significant difference at level 0.05 among 2 comparisons; at least 7 classes are \
+required', '']
 
     References:
         Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
