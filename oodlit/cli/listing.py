@@ -24,27 +24,43 @@ def listing(kind: Kind, *, verbose: bool = False) -> None:
         kind: detectors, datasets, benchmarks, metrics or published
         verbose: add settings, references, licenses, layouts and rules
     """
+    rows_of, num_columns = _KINDS[kind]
+    fewest = 1 if kind == "detectors" else num_columns  # one line each, in any width
+    things = f"{kind} tables" if kind == "published" else kind
+    print_rows(rows_of(), num_columns, things, verbose=verbose, fewest=fewest)
+
+
+def print_rows(
+    rows: Iterator[dict[str, str]], num_columns: int, things: str, *, verbose: bool, fewest: int | None = None
+) -> None:
+    """Print rows as a table, or all their facts.
+
+    Args:
+        rows: Texts by title; the entry "group" is a heading.
+        num_columns: Number of columns of the table.
+        things: What a row is, for the last line.
+        verbose: Whether to print all facts.
+        fewest: Smallest number of columns, on narrow screens; None = all.
+    """
     from rich.text import Text
 
     from oodlit.cli.console import console
     from oodlit.results.views.terminal import FirstFitting
 
-    rows_of, num_columns = _KINDS[kind]
-    groups, out = _grouped(rows_of()), console()
+    groups, out = _grouped(rows), console()
     if verbose:
-        for group, rows in groups.items():
+        for group, own in groups.items():
             if group:
                 out.print(Text(f"-- {group} --", style="bold"))
-            for row in rows:
+            for row in own:
                 (_, name), *facts = row.items()
                 out.print(Text(name, style="bold"))
                 for title, fact in facts:
                     if fact:
                         out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
     else:
-        fewest = 1 if kind == "detectors" else num_columns  # one line each, in any width
-        out.print(FirstFitting([_table(groups, number) for number in range(num_columns, fewest - 1, -1)]))
-    things = f"{kind} tables" if kind == "published" else kind
+        last = num_columns if fewest is None else fewest
+        out.print(FirstFitting([_table(groups, number) for number in range(num_columns, last - 1, -1)]))
     out.print(f"{sum(map(len, groups.values()))} {things}", style="dim", highlight=False)
 
 

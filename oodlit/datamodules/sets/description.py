@@ -35,6 +35,24 @@ Placement = Callable[[PurePosixPath], Membership | None]
 
 
 @dataclass(frozen=True)
+class ArchiveFile:
+    """An official archive of a data set.
+
+    Args:
+        url: Its address.
+        md5: Its MD5; "" = unknown.
+    """
+
+    url: str
+    md5: str = ""
+
+    @property
+    def name(self) -> str:
+        """Name of the file."""
+        return self.url.rpartition("/")[2]
+
+
+@dataclass(frozen=True)
 class DatasetDescription:
     """Facts about a published data set.
 
@@ -56,6 +74,8 @@ class DatasetDescription:
         source: Where to get the set.
         citation: Authors, title, venue, year.
         md5: MD5 of the official archive; "" = unknown.
+        files: Official archives; empty = there is none with a fixed address.
+        by_hand: What to do for a set that cannot be downloaded without a login or a choice; "" = nothing.
     """
 
     name: str
@@ -74,6 +94,8 @@ class DatasetDescription:
     source: str = ""
     citation: str = ""
     md5: str = ""
+    files: tuple[ArchiveFile, ...] = ()
+    by_hand: str = ""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -95,7 +117,9 @@ def published(name: str, place: Placement, **others: Any) -> DatasetDescription:
         others: Fields that are not in the file.
     """
     facts = published_facts(name) | others
-    return DatasetDescription(name=name, place=place, **facts | {"role": Role(facts["role"])})
+    files = [{"md5": facts.get("md5", ""), **file} for file in facts.get("files", ())]
+    made = {"role": Role(facts["role"]), "files": tuple(ArchiveFile(**file) for file in files)}
+    return DatasetDescription(name=name, place=place, **facts | made)
 
 
 def published_facts(name: str) -> dict[str, Any]:

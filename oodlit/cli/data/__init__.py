@@ -1,0 +1,1 @@
+"""Commands about known data sets: where they are served, downloads and checks."""

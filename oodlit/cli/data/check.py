@@ -1,0 +1,66 @@
+"""`oodlit data check`: compare data sets with their published counts and checksums."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from oodlit.base.errors import DataError
+
+if TYPE_CHECKING:
+    from oodlit.datamodules import DatasetDescription
+
+
+def check(folder: Path) -> int:
+    """Check data sets against counts and checksums.
+
+    Every subfolder with the name of a known data set is checked, before anything is packed: archives by their
+    checksum, images by their number and classes. The exit code is 1 if anything differs.
+
+    Args:
+        folder: folder with a subfolder NAME for each data set
+    """
+    from oodlit.cli.console import say
+    from oodlit.datamodules import descriptions
+
+    found = [about for name, about in descriptions().items() if (folder / name).is_dir()]
+    if not found:
+        raise DataError(
+            f"{folder}: expected subfolders with names of 'oodlit data list', such as {folder / 'ninco'}, got none"
+        )
+    failed = 0
+    for about in found:
+        try:
+            for line in _lines(about, folder / about.name):
+                say(f"{about.name}: {line}")
+        except DataError as error:
+            failed += 1
+            say(f"FAILED {error}")
+    return int(failed > 0)
+
+
+def _lines(about: "DatasetDescription", folder: Path) -> list[str]:
+    """What matches.
+
+    Raises:
+        DataError: A checksum or a count differs.
+    """
+    from oodlit.cli.console import status
+    from oodlit.datamodules.published_sets import holds_shards, list_set
+    from oodlit.datamodules.shards.download import checksum
+
+    archives = [file for file in about.files if (folder / file.name).is_file()]
+    lines, places = [], [folder / file.name for file in archives] or [folder]
+    for file in archives:
+        with status(f"reading {folder / file.name}"):
+            if file.md5 and (md5 := checksum(folder / file.name)) != file.md5:
+                raise DataError(
+                    f"{about.name}: expected MD5 {file.md5}, got {md5} for {folder / file.name}; download it again"
+                )
+        lines.append(f"{file.name}: {'checksum matches' if file.md5 else 'no checksum is known'}")
+    if not archives and holds_shards(folder):
+        return [f"{folder} contains shards; run 'oodlit shards verify {folder}'"]
+    if archives and (about.by_hand or len(about.files) > 1):
+        return lines  # archives of archives, or of a part: unpack them to check counts
+    with status(f"counting {places[0]}"):
+        listing = list_set(about, places[0])
+    next_step = f"oodlit shards build {about.name} {places[0]} --out shards/{about.name}"
+    return [*lines, f"{len(listing):,} images, as published; next: {next_step}"]
