@@ -1,7 +1,6 @@
 """Wrap any classifier as a LightningModule that returns the logits and features of every image."""
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +11,15 @@ from torch import Tensor, nn
 
 from oodlit._lightning import Module, pl
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.backbones.facts import check_logits, has_dropout, is_random, place_of
+from oodlit.backbones.cut_head import with_class_subset
+from oodlit.backbones.facts import as_in_run, check_logits, has_dropout, is_random, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
 from oodlit.backbones.network_reader import NetworkReader
 from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError
 from oodlit.base.fingerprint import join, sketch
+from oodlit.base.known_classes.class_choice import ClassChoice
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.plan import RunPlan, plan_of
 
@@ -52,6 +53,8 @@ class OODModule(Module):
             convolutions. Verified against the plain network.
         compile: True or a mode of `torch.compile` to compile the network during a run. Verified against the plain
             network.
+        class_subset: Classes to keep, by index, or for ImageNet-1k also by name or WordNet id: the head is cut to their
+            rows. None (default) = all. A network with this number of classes stays as it is. Pass the same to the data.
 
     Raises:
         UnknownNameError: The model does not exist; the message lists the nearest names.
@@ -79,6 +82,7 @@ class OODModule(Module):
         channel_axis: Mapping[str, int] | None = None,
         channels_last: bool = False,
         compile: bool | str = False,
+        class_subset: ClassChoice = None,
     ) -> None:
         """Load the network and find its head."""
         super().__init__()
@@ -103,9 +107,9 @@ class OODModule(Module):
                 " load the weights first"
             )
         self.transform = default_transform(self.network) if transform is None else transform
-        self._reader = NetworkReader(
-            self.network, self.name, head=head, output=output, features_only=features_only, channel_axis=channel_axis
-        )
+        read = partial(NetworkReader, head=head, output=output, features_only=features_only, channel_axis=channel_axis)
+        self._reader, self.class_subset = with_class_subset(read(self.network, self.name), read, class_subset)
+        self.network = self._reader.network
         self.arguments: dict[str, Any] | None = {
             "backbone": backbone if isinstance(backbone, str) else None,
             "weights": None if weights is None else str(weights),
@@ -113,6 +117,7 @@ class OODModule(Module):
             "output": output,
             "features_only": features_only,
             "channel_axis": None if channel_axis is None else dict(channel_axis),
+            **({"class_subset": list(self.class_subset)} if self.class_subset else {}),
         }
         """The constructor arguments as plain values, with None for an nn.Module; None for recorded outputs."""
         self.acceleration = Acceleration(self.network, self._reader, channels_last=channels_last, compile=compile)
@@ -303,7 +308,7 @@ class OODModule(Module):
                 something else, probabilities or NaN.
         """
         device, dtype = place_of(self.network)
-        inputs, context = _as_in_run(images.to(device), dtype, precision)
+        inputs, context = as_in_run(images.to(device), dtype, precision)
         if isinstance(precision, pl.plugins.HalfPrecision | pl.plugins.DoublePrecision):
             self._weights_hash.expect_conversion(precision.convert_input(torch.zeros(1)).dtype)
         self._reader.start_again()
@@ -380,19 +385,3 @@ def _fields(batch: Any) -> Mapping[str, Any]:
 
 def _as_tensor(values: Any, device: torch.device) -> Tensor | None:
     return values if values is None or isinstance(values, Tensor) else torch.as_tensor(values, device=device)
-
-
-def _as_in_run(
-    images: Tensor, dtype: torch.dtype, precision: pl.plugins.Precision | None
-) -> tuple[Tensor, AbstractContextManager[Any]]:
-    """Convert images as the precision of the run does for weights of `dtype`; return them with the context of a pass.
-
-    Precisions such as "bf16-true" convert the weights only after the probe; the images then have the dtype of the
-    weights.
-    """
-    if precision is None:
-        return images, nullcontext()
-    converted: Tensor = precision.convert_input(images)
-    if converted.dtype == dtype != torch.float32 or dtype.itemsize < 4:
-        return converted, precision.forward_context()
-    return images.to(dtype) if converted.dtype != images.dtype else images, nullcontext()

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -122,3 +123,17 @@ def published_as(network: nn.Module, transform: object) -> dict[str, Any] | None
     fitting = [share for share in shares if math.floor(sizes[1] / share) == sizes[0]]
     name = f"{config['architecture']}.{config['tag']}"
     return {"model": name, "img_size": sizes[1], "crop_pct": fitting[0]} if fitting else None
+
+
+def as_in_run(images: Tensor, dtype: torch.dtype, precision: Any) -> tuple[Tensor, AbstractContextManager[Any]]:
+    """Convert images as the precision of the run does for weights of `dtype`; return them with the context of a pass.
+
+    Precisions such as "bf16-true" convert the weights only after the probe; the images then have the dtype of the
+    weights.
+    """
+    if precision is None:
+        return images, nullcontext()
+    converted: Tensor = precision.convert_input(images)
+    if converted.dtype == dtype != torch.float32 or dtype.itemsize < 4:
+        return converted, precision.forward_context()
+    return images.to(dtype) if converted.dtype != images.dtype else images, nullcontext()

@@ -1,6 +1,7 @@
 """OODDetection: fit, score and evaluate detectors within one `trainer.predict`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,7 +37,8 @@ class OODDetection(WithDetectors):
         train_thresholds: True passes over the training images for the thresholds of the detection error rate even
             if no detector has to be fitted. By default they are taken whenever the pass is made anyway.
         tpr: Share of ID images to accept, 0 < tpr <= 1; default 0.95.
-        rule: "attained" (default) or "interpolated"; how the threshold is taken (see `oodlit.metrics.fpr_at_tpr`).
+        rule: "attained" or "interpolated"; how the threshold is taken (see `oodlit.metrics.fpr_at_tpr`). None (default)
+            = the rule of the data, such as that of a `Benchmark`, or else "attained".
         unit_test_limit: FPR above which a unit test has failed; default 0.10.
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
         log_figures: Figures that loggers get which have a place for them (see docs/loggers.md): names of
@@ -77,7 +79,7 @@ class OODDetection(WithDetectors):
         strict: bool = False,
         train_thresholds: bool = False,
         tpr: float = 0.95,
-        rule: str = "attained",
+        rule: str | None = None,
         unit_test_limit: float = 0.10,
         num_thumbnails: int = 12,
         log_figures: bool | Sequence[str] = True,
@@ -91,7 +93,8 @@ class OODDetection(WithDetectors):
         check_figures("OODDetection", log_figures)
         check_choice("OODDetection", "bank", bank, get_args(Copies))
         self.train_thresholds = train_thresholds
-        self.evaluation = Settings(tpr=tpr, rule=rule, unit_test_limit=unit_test_limit)
+        self.evaluation = Settings(tpr=tpr, rule=rule or "attained", unit_test_limit=unit_test_limit)
+        self.rule = rule
         self.num_thumbnails, self.log_figures, self.bank = num_thumbnails, log_figures, bank
 
     results: Results | None
@@ -103,7 +106,10 @@ class OODDetection(WithDetectors):
 
     def record_run(self, start: Start) -> ImageRecorder:
         """Create the recorder of images."""
-        options = ImageOptions(self.evaluation, self.train_thresholds, self.log_figures, self.bank)
+        of_data = dict(getattr(start.datamodule, "evaluation", {}))
+        if self.rule is not None:
+            of_data["rule"] = self.rule
+        options = ImageOptions(replace(self.evaluation, **of_data), self.train_thresholds, self.log_figures, self.bank)
         return ImageRecorder(start, options)
 
     def draw(self, results: Results, datamodule: Any, folder: Path) -> None:

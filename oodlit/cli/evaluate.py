@@ -64,7 +64,7 @@ def evaluate(
     batch_size: int | None = None,
     num_workers: int | None = None,
     tpr: float = 0.95,
-    rule: Literal["attained", "interpolated"] = "attained",
+    rule: Literal["attained", "interpolated"] | None = None,
     strict: bool = False,
     again: bool = False,
     fail_if: list[str] | None = None,

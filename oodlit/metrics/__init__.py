@@ -24,7 +24,9 @@ from oodlit.metrics.detection_error import detection_error as detection_error
 from oodlit.metrics.detection_error_rate import DetectionErrorRate as DetectionErrorRate
 from oodlit.metrics.detection_error_rate import detection_error_rate as detection_error_rate
 from oodlit.metrics.fpr import FPRAtTPR as FPRAtTPR
+from oodlit.metrics.fpr import FPRAtTPRError as FPRAtTPRError
 from oodlit.metrics.fpr import fpr_at_tpr as fpr_at_tpr
+from oodlit.metrics.fpr import fpr_at_tpr_error as fpr_at_tpr_error
 from oodlit.metrics.fpr import fpr_at_tprs as fpr_at_tprs
 from oodlit.metrics.id_auroc import IDAUROC as IDAUROC
 from oodlit.metrics.id_auroc import id_auroc as id_auroc

@@ -1,6 +1,7 @@
 """Accuracy of the classifier, from its own predictions."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
-from oodlit.metrics.entry import MetricEntry, share
+from oodlit.metrics.entry import MetricEntry, full_spectrum, share
 from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import StreamMetric
@@ -92,15 +93,14 @@ class Accuracy(StreamMetric):
         return self._float(_accuracy_of(self.stream("is_correct")))
 
 
-ENTRIES = (
-    MetricEntry(
-        name="accuracy",
-        better="higher",
-        of=(Role.ID, Role.SHIFT),
-        text="fraction of labeled images that the classifier gets right",
-        function=accuracy,
-        compute=lambda images: share(images.is_correct.sum(), len(images), images.settings),
-        order=90,
-        of_classifier=True,
-    ),
+_ENTRY = MetricEntry(
+    name="accuracy",
+    better="higher",
+    of=(Role.ID, Role.SHIFT),
+    text="fraction of labeled images that the classifier gets right",
+    function=accuracy,
+    compute=lambda images: share(images.is_correct.sum(), len(images), images.settings),
+    order=90,
+    of_classifier=True,
 )
+ENTRIES = (_ENTRY, replace(full_spectrum(_ENTRY, order=91), of=(Role.ID,)))

@@ -8,7 +8,7 @@ import torch
 
 from oodlit.base.fractions import ShareLike
 from oodlit.base.roles import Role
-from oodlit.metrics.entry import MetricEntry, ranked
+from oodlit.metrics.entry import MetricEntry, full_spectrum, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
@@ -150,23 +150,22 @@ class AUPRError(_AUPR):
         return aupr_error_of(ranking, prior=self.prior)
 
 
-ENTRIES = (
-    MetricEntry(
-        name="aupr_s",
-        better="higher",
-        of=(Role.OOD,),
-        text="average precision with ID as the positive class",
-        function=aupr_success,
-        compute=ranked(aupr_success_of),
-        order=30,
-    ),
-    MetricEntry(
-        name="aupr_e",
-        better="higher",
-        of=(Role.OOD,),
-        text="average precision with OOD as the positive class",
-        function=aupr_error,
-        compute=ranked(aupr_error_of),
-        order=31,
-    ),
+_SUCCESS = MetricEntry(
+    name="aupr_s",
+    better="higher",
+    of=(Role.OOD,),
+    text="average precision with ID as the positive class",
+    function=aupr_success,
+    compute=ranked(aupr_success_of),
+    order=30,
 )
+_ERROR = MetricEntry(
+    name="aupr_e",
+    better="higher",
+    of=(Role.OOD,),
+    text="average precision with OOD as the positive class",
+    function=aupr_error,
+    compute=ranked(aupr_error_of),
+    order=31,
+)
+ENTRIES = (_SUCCESS, _ERROR, full_spectrum(_SUCCESS, order=62), full_spectrum(_ERROR, order=63))

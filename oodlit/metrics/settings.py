@@ -28,6 +28,7 @@ class Settings:
         der: Fractions of correctly classified training images to keep, for the detection error rates.
         prior: Assumed fractions of OOD images in the traffic, in [0, 1], for risk and coverage; a number or a list.
         classes: Data sets restricted to some of their OOD classes; others are complete.
+        aggregates: OOD sets of each mean over data sets, by the name of the mean.
 
     Raises:
         InvalidArgumentError: A value is outside its range.
@@ -42,6 +43,7 @@ class Settings:
     der: Sequence[float] = (0.95, 0.99)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     prior: float | Sequence[float] = ()
+    aggregates: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -60,13 +62,7 @@ class Settings:
             raise InvalidArgumentError(f"der={self.der!r} contains a fraction twice")
         plain["prior"] = check_priors(self.prior)
         plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
-        chosen: object = self.classes
-        if not isinstance(chosen, Mapping):
-            raise InvalidArgumentError(f"expected classes to map data sets to class names, got {self.classes!r}")
-        for name, classes in self.classes.items():
-            if isinstance(classes, str):
-                raise InvalidArgumentError(f"expected classes[{name!r}] to be a list of class names, got {classes!r}")
-        plain["classes"] = {name: list(classes) for name, classes in self.classes.items()}
+        plain |= {name: _as_lists(getattr(self, name), name, of) for name, of in _LISTS.items()}
         for name, value in plain.items():
             object.__setattr__(self, name, value)
 
@@ -92,7 +88,12 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for run.json."""
-        return asdict(self) | {"der": list(self.der), "prior": list(self.priors)}
+        return without_unused(asdict(self) | {"der": list(self.der), "prior": list(self.priors)})
+
+
+def without_unused(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings as plain values without those that are off, which earlier versions do not have."""
+    return {name: value for name, value in settings.items() if value or name not in ("aggregates", "controls", "prior")}
 
 
 def check_priors(prior: object) -> tuple[float, ...]:
@@ -104,6 +105,20 @@ def check_priors(prior: object) -> tuple[float, ...]:
     if len(set(exact)) < len(exact):
         raise InvalidArgumentError(f"prior={prior!r} contains a fraction twice")
     return tuple(float(number) for number in exact if number is not None)
+
+
+_LISTS = {"classes": "class names", "aggregates": "data sets"}
+
+
+def _as_lists(given: object, name: str, of: str) -> dict[str, list[str]]:
+    """Check a mapping of names to lists of names."""
+    if not isinstance(given, Mapping):
+        what = "data sets to class names" if name == "classes" else "names of means to data sets"
+        raise InvalidArgumentError(f"expected {name} to map {what}, got {given!r}")
+    for key, names in given.items():
+        if isinstance(names, str):
+            raise InvalidArgumentError(f"expected {name}[{key!r}] to be a list of {of}, got {names!r}")
+    return {key: list(names) for key, names in given.items()}
 
 
 def percent(share: float) -> str:

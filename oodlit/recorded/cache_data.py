@@ -15,8 +15,10 @@ from oodlit.backbones.facts import place_of
 from oodlit.backbones.identity import pattern
 from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.base.fingerprint import difference
+from oodlit.base.known_classes.class_choice import ClassChoice
 from oodlit.base.outputs import Head
 from oodlit.base.roles import Role
+from oodlit.base.value_description import hash_of
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
@@ -37,7 +39,12 @@ def has_cache(folder: str | Path) -> bool:
 
 
 def open_cache(
-    folder: str | Path, module: Backbone | None = None, data: OODDataModule | None = None
+    folder: str | Path,
+    module: Backbone | None = None,
+    data: OODDataModule | None = None,
+    *,
+    class_subset: ClassChoice = None,
+    dropped_as: str | None = None,
 ) -> tuple[RecordedModule, RecordedData]:
     """Return a module and data for `trainer.predict` that read a cache in place of the network and the images.
 
@@ -49,12 +56,15 @@ def open_cache(
         module: The network that the outputs must come from; None (default) = any.
         data: The streams to read, which must be in the cache; also the source of thumbnails. None (default) = all
             streams of the cache.
+        class_subset: Classes to keep, by index, name or WordNet id: head and logits are cut to them, and images of the
+            other classes are left out. None (default) = all.
+        dropped_as: Name of an OOD set with the ID images of the other classes; None (default) = no such set.
 
     Raises:
         DataError: There is no cache, a file is damaged, or images were skipped and `data` does not allow that.
         FingerprintError: The cache belongs to other weights, another transform or other data.
     """
-    return RecordedCache.read(folder).open(module, data)
+    return RecordedCache.read(folder).open(module, data, class_subset=class_subset, dropped_as=dropped_as)
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class RecordedCache:
         return {entry.name for entry in self.manifest.streams}
 
     def open(
-        self, module: Backbone | None = None, data: OODDataModule | None = None
+        self, module: Backbone | None = None, data: OODDataModule | None = None, **subset: Any
     ) -> tuple[RecordedModule, RecordedData]:
         """Return module and data, see `open_cache`."""
         folder, manifest = self.folder, self.manifest
@@ -123,17 +133,25 @@ class RecordedCache:
             pictures=data,
             class_names=manifest.class_names or None,
             on_error="skip" if data is None else data.on_error,
+            evaluation=None if data is None else data.evaluation,
+            **subset,
         )
         recorder = RecordedModule(
             width=recorded.width,
             num_classes=recorded.num_classes,
             head=self.head,
             name=manifest.backbone,
-            fingerprint=manifest.fingerprint,
+            fingerprint=_of_subset(manifest.fingerprint, recorded.class_subset),
             head_problem=manifest.head_problem or "",
             hint=NO_IMAGES,
+            class_subset=recorded.class_subset,
         )
         return recorder, recorded
+
+
+def _of_subset(fingerprint: str, kept: Sequence[int]) -> str:
+    """Fingerprint of a network whose head has some classes only, so that no fit of all classes belongs to it."""
+    return fingerprint.replace("weights=", f"weights={hash_of(str(kept))[:8]}-", 1) if kept else fingerprint
 
 
 def split_by_cache(

@@ -28,6 +28,7 @@ class RecordedModule(Module):
         head_problem: Why there is no head.
         is_checked: Whether all recorded logits were compared with those of the head; otherwise the probe checks a few.
         hint: Ends the message about a detector that requires more than outputs.
+        class_subset: Indices of the logits to use; empty (default) = all.
 
     Raises:
         InvalidArgumentError: The head does not match the outputs.
@@ -52,6 +53,7 @@ class RecordedModule(Module):
         head_problem: str = NO_HEAD,
         is_checked: bool = False,
         hint: str = "; recorded outputs contain neither images nor the network",
+        class_subset: Sequence[int] = (),
     ) -> None:
         """Check that head and outputs match."""
         super().__init__()
@@ -65,6 +67,9 @@ class RecordedModule(Module):
         self.arguments: dict[str, Any] | None = None
         self.network = nn.Module()  # contains the head, so that it moves with the module
         self.acceleration = Acceleration(self.network)
+        self.class_subset = list(class_subset)
+        if head is not None and self.class_subset:
+            head = Head(head.weight[self.class_subset], head.offset[self.class_subset])
         if head is not None and width:
             self.network.register_buffer("weight", head.weight)
             self.network.register_buffer("bias", head.offset)
@@ -98,6 +103,8 @@ class RecordedModule(Module):
         """Features and logits of rows (batch, features + classes)."""
         features = images[:, : self._width] if self._width else None
         logits = images[:, self._width :] if self._classes else None
+        if logits is not None and self.class_subset:
+            logits = logits[:, self.class_subset]
         if logits is None and not self.head_problem:
             assert features is not None  # else there is a problem with the head
             with torch.autocast(images.device.type, enabled=False):  # of mixed precision, which is for networks

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.datamodules.keys import repeated
+from oodlit.datamodules.keys import repeated, unescape_key
 from oodlit.datamodules.stream import Sample
+from oodlit.datamodules.subsets import SampleFacts
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,12 @@ class RowSource(ABC):
     def read(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples start, ..., stop - 1."""
         return samples_of(self.rows(start, stop))
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Key, label and group of every row."""
+        for start in range(0, len(self), _AT_ONCE):
+            rows = self.rows(start, start + _AT_ONCE)
+            yield from map(SampleFacts, map(unescape_key, rows.keys), rows.labels.tolist(), rows.groups.tolist())
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from oodlit.results.comparing.several_runs import mean_ranks as mean_ranks
     from oodlit.results.comparing.several_runs import run_columns as run_columns
     from oodlit.results.comparing.several_runs import values_of_runs as values_of_runs
+    from oodlit.results.files.unfinished import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from oodlit.results.limits import Limit as Limit
     from oodlit.results.limits import crossings as crossings
     from oodlit.results.results import Results as Results
-    from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
     from oodlit.results.views.operating import operating_points as operating_points
     from oodlit.results.views.operating import operating_sentence as operating_sentence

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.results.files.storage import RUN, UNFINISHED
-from oodlit.results.files.unfinished import interruption, is_running, state
-from oodlit.results.results import Results, UnfinishedRunWarning
+from oodlit.results.files.unfinished import UnfinishedRunWarning, interruption, is_running, state
+from oodlit.results.results import Results
 
 
 def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:

@@ -104,7 +104,8 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
 
 
 def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
-    """Raise unless every class chosen in the settings is a group of its data set."""
+    """Raise unless every class chosen in the settings is a group of its data set, and means are over OOD sets."""
+    check_aggregates(settings, datasets)
     known = {info.name: info for info in datasets}
     for name, classes in settings.classes.items():
         UnknownNameError.check("data set in classes=", name, known)
@@ -118,3 +119,22 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             known[name].check_pool(len(set(classes)))
         for chosen in classes:
             UnknownNameError.check(f"class of {name!r}", chosen, known[name].class_names)
+
+
+def check_aggregates(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
+    """Raise unless every mean over data sets has its own name and consists of OOD sets.
+
+    Raises:
+        InvalidArgumentError: A mean has the name of a data set, no set, or a set twice, or of another role than OOD.
+    """
+    known = {info.name: info.role for info in datasets}
+    for name, sets in settings.aggregates.items():
+        check_name(name, "aggregate")
+        if name in known or "/" in name:
+            raise InvalidArgumentError(f"aggregates: {name!r} is the name of a data set; choose another name")
+        if not sets or len(set(sets)) < len(sets):
+            raise InvalidArgumentError(f"aggregates: expected different data sets for {name!r}, got {list(sets)}")
+        if other := [one for one in sets if known.get(one, Role.OOD) is not Role.OOD]:
+            raise InvalidArgumentError(
+                f"aggregates: {name!r} is a mean over OOD sets, but {other[0]!r} has role {known[other[0]]}"
+            )

@@ -274,7 +274,8 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
         raise UnknownNameError(
             f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
         )
-    limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
+    datasets = [info.name for info in results.datasets]
+    limit.check_names(results.detectors, [*datasets, *results.settings.aggregates], results.settings)
     if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
             f"limit '{limit}': '*' means every requested detector, but {missing[0]}; name the detectors in the limit,"
@@ -343,6 +344,8 @@ def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str
 
 def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Classes and images behind a value; none for metrics that depend on the whole ranking."""
+    if row["dataset"] in results.settings.aggregates:
+        return (), ()
     entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
     if info.role is Role.POOL or row["ood_class"]:

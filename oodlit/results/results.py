@@ -4,6 +4,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from oodlit.results.evaluation.metric_table import evaluate
 from oodlit.results.files import storage, unfinished
 from oodlit.results.files.score_table import checked, checked_estimates, count_notes
 from oodlit.results.files.storage import UNFINISHED
-from oodlit.results.files.unfinished import FinishedStreams
+from oodlit.results.files.unfinished import FinishedStreams, UnfinishedRunWarning
 from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.published import published_table
@@ -36,10 +37,6 @@ from oodlit.results.views.pooling import pool
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-class UnfinishedRunWarning(UserWarning):
-    """The loaded results belong to an earlier run, or do not cover all data sets of the run."""
 
 
 class Results(RunResults):
@@ -72,6 +69,7 @@ class Results(RunResults):
         der: Sequence[float] = (0.95, 0.99),
         classes: Mapping[str, Sequence[str]] | None = None,
         prior: float | Sequence[float] = (),
+        aggregates: Mapping[str, Sequence[str]] | None = None,
         estimates: pd.DataFrame | None = None,
     ) -> "Results":
         """Compute every metric from per-image scores.
@@ -90,10 +88,8 @@ class Results(RunResults):
             der: Shares of correctly classified training images that the thresholds of DER accept.
             classes: By data set, the OOD classes to use; other data sets are complete.
             prior: Assumed fractions of OOD images in the traffic, in [0, 1]; adds risk and coverage at each.
+            aggregates: OOD sets of each mean over data sets, by the name of the mean: {"near": ["ssb_hard", "ninco"]}.
             estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
-
-        Returns:
-            The results.
 
         Raises:
             InvalidArgumentError: Columns, roles or settings are invalid.
@@ -102,7 +98,8 @@ class Results(RunResults):
             UnknownNameError: A data set or class is unknown.
         """
         check_names("Results", "detectors", detectors)
-        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {}, prior)
+        chosen = (classes or {}, prior, aggregates or {})
+        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, *chosen)
         id_dataset(datasets)
         check_classes(settings, datasets)
         frame = checked(scores, datasets, detectors)
@@ -198,7 +195,7 @@ class Results(RunResults):
 
         Args:
             changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,
-                `confidence`, `der`, `classes`, `prior`.
+                `confidence`, `der`, `classes`, `prior`, `aggregates`.
 
         Returns:
             New results; `run` keeps what is known about this run.
@@ -207,9 +204,9 @@ class Results(RunResults):
             InvalidArgumentError: A setting is unknown or invalid.
             UnknownNameError: A data set or class is unknown.
         """
-        known = self.settings.to_json()
-        if unknown := sorted(set(changes) - set(known)):
-            raise InvalidArgumentError(f"recompute: unknown settings {unknown}; choose from {sorted(known)}")
+        known, names = self.settings.to_json(), sorted(field.name for field in fields(self.settings))
+        if unknown := sorted(set(changes) - set(names)):
+            raise InvalidArgumentError(f"recompute: unknown settings {unknown}; choose from {names}")
         given = {"run": self.run, "estimates": self.estimates, **known, **changes}
         return Results.from_scores(self.scores, self.datasets, self.detectors, **given)
 

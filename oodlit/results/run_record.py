@@ -9,7 +9,7 @@ import msgspec
 from oodlit.base.errors import DataError
 from oodlit.base.json_files import as_type, to_plain
 from oodlit.base.secrets import mask, mask_text, mask_words, mask_yaml
-from oodlit.metrics.settings import Settings
+from oodlit.metrics.settings import Settings, without_unused
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.record_parts import (
@@ -162,6 +162,8 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         more: dict[str, Any] = plain.pop("extra", {})
         if not plain.get("acceleration", True):
             del plain["acceleration"]
+        if "settings" in plain:
+            plain["settings"] = without_unused(plain["settings"])
         plain["datasets"] = [info.to_json() for info in self.datasets]
         return _masked(plain | more, type(self))
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import IS_RANDOM
-from oodlit.base.errors import DataError, RequirementError
+from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts
 from oodlit.base.plan import RunPlan
 from oodlit.base.roles import Role
@@ -160,8 +160,17 @@ def cost_text(detectors: Mapping[str, Detector]) -> str:
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:
-    """Report if the data has more or fewer classes than the network."""
+    """Report if the data has more or fewer classes than the network.
+
+    Raises:
+        InvalidArgumentError: The data has a subset of the classes, and the network has another number of logits.
+    """
     names = len(datamodule.class_names)
+    if datamodule.class_subset and facts.num_classes not in (0, len(datamodule.class_subset)):
+        raise InvalidArgumentError(
+            f"the data has class_subset with {len(datamodule.class_subset)} classes, but the network returns"
+            f" {facts.num_classes} logits; pass OODModule(..., class_subset=data.class_subset)"
+        )
     if names and facts.num_classes and names != facts.num_classes:
         yield Finding(
             "class_lists",

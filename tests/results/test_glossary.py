@@ -34,8 +34,8 @@ def test_everything_explained_can_occur() -> None:
 
 def test_entries_are_complete() -> None:
     found = entries()
-    assert len(found) == 19
-    assert len({entry.name for entry in found}) == len({entry.order for entry in found}) == 19
+    assert len(found) == 24
+    assert len({entry.name for entry in found}) == len({entry.order for entry in found}) == 24
     for entry in found:
         assert getattr(metrics, entry.function.__name__) is entry.function
         assert not entry.name[-1].isdigit()

@@ -85,7 +85,7 @@ def test_it_is_listed_and_explained(results, capsys):
     facts = shown[shown.index("\ngap\n") :].splitlines()[2:6]
     what = "  what it is: mean ID score minus mean OOD score"
     assert sorted(facts) == ["  better: lower", "  of sets: OOD", "  oodlit.metrics: gap", what]
-    assert "38 metrics" in shown  # 20 of images, two of them here, and 16 of boxes
+    assert "43 metrics" in shown  # 25 of images, two of them here, and 16 of boxes
     names = [metric.name for metric, _ in glossary()]
     assert (names[0], *names[-2:]) == ("drift", "gap", "widest")
     results.run.notes.append("gap of 'far': not computed, nobody knows why")

@@ -251,7 +251,8 @@ def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with seeded(asked.seed), status(task):  # random weights follow the seed
-        return OODModule(**_arguments(backbone), head=head, weights=weights, **asked.faster)
+        subset = asked.data.class_subset or None
+        return OODModule(**_arguments(backbone), head=head, weights=weights, class_subset=subset, **asked.faster)
 
 
 def _arguments(backbone: str | nn.Module) -> dict[str, Any]:

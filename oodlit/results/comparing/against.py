@@ -206,7 +206,9 @@ class _Run:
         return found
 
     def has(self, dataset: str, ood_class: str) -> bool:
-        """Whether the run has one of the sets behind a printed data set, and the class."""
+        """Whether the run has one of the sets behind a printed data set, and the class; with shifted sets if needed."""
+        if dataset in self.protocol.shifted and not any(info.role is Role.SHIFT for info in self.sets.values()):
+            return False
         names = [name for name in self.protocol.sets_of(dataset) or (dataset,) if name in self.sets]
         return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
 
@@ -224,7 +226,12 @@ class _Run:
 
         NaN if the run has no such value.
         """
-        rows = [self._row(detector, name, ood_class, metric) for name in self.protocol.sets_of(dataset)]
+        names = self.protocol.sets_of(dataset)
+        metric = metric if dataset not in self.protocol.shifted else f"fs_{metric}"
+        for mean, members in self.results.settings.aggregates.items():
+            if set(members) == set(names) and (found := self._values.get((detector, mean, ood_class, metric))):
+                return found
+        rows = [self._row(detector, name, ood_class, metric) for name in names]
         if len(rows) == 1:
             return rows[0]
         return sum(row[0] for row in rows) / len(rows) if rows else math.nan, math.nan, math.nan
@@ -245,7 +252,23 @@ class _Run:
             return "the table does not state whether the value is a mean over classes or over all images"
         if missing := [name for name in names if name not in self.sets]:
             return f"the published mean is over {', '.join(names)}; this run does not include {', '.join(missing)}"
-        return self._other_share(metric) or self._other_images(names, metric) or self._other_classes(names, ood_class)
+        return (
+            self._other_share(metric)
+            or self._other_spectrum(dataset)
+            or self._other_images([*names, *self.protocol.shifted.get(dataset, ())], metric)
+            or self._other_classes(names, ood_class)
+        )
+
+    def _other_spectrum(self, dataset: str) -> str:
+        """How the shifted sets that count as ID differ; any other figure does not depend on them."""
+        if not (there := self.protocol.shifted.get(dataset)):
+            return ""
+        here = [info.name for info in self.sets.values() if info.role is Role.SHIFT]
+        return (
+            f"{', '.join(there)} count as ID there, {', '.join(here) or 'no set'} here"
+            if set(here) ^ set(there)
+            else ""
+        )
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)

@@ -15,6 +15,7 @@ from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
 from oodlit.metrics.numerics.undefined import UndefinedMetricWarning
 from oodlit.metrics.settings import Settings
+from oodlit.results.evaluation.aggregates import add_aggregates
 from oodlit.results.evaluation.mean_intervals import add_mean_intervals
 from oodlit.results.evaluation.pool_levels import add_pool_rows, describe_pools, unequal_notes
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
@@ -68,6 +69,7 @@ def evaluate(
                 f"means over the classes of {scored.info.name!r} are over {len(scored.present.members)} of"
                 f" {len(scored.members)} classes: no images of {some(scored.missing, 3)}"
             )
+    add_aggregates(sets, detectors, rows, metrics)
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
@@ -87,6 +89,8 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
     nothing = torch.empty(0)
     for scored in sets.tested:
         chosen = [m for m in metrics if m.entry.of_classifier and scored.info.role in m.entry.of]
+        spectrum = [m for m in chosen if "shifted" in m.entry.needs]
+        chosen = [m for m in chosen if m not in spectrum]
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
             notes.append(
@@ -99,6 +103,13 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
             for metric in chosen:
                 value = metric.entry.compute(images)
                 rows.add(Address(MODEL, scored.info.name, name), metric.name, value, n_id=len(images), n_ood=0)
+        known = [scored, *sets.shifted]
+        if spectrum and len(scored) and sets.shifted and all(one.is_labelled.all() for one in known):
+            is_correct = torch.from_numpy(np.concatenate([one.is_correct for one in known]))
+            images = Images(nothing, is_correct, sets.settings, as_sorted(nothing), nothing)
+            for metric in spectrum:
+                value = metric.entry.compute(images)
+                rows.add(Address(MODEL, scored.info.name), metric.name, value, n_id=len(images), n_ood=0)
     return notes
 
 

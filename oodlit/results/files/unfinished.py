@@ -25,6 +25,10 @@ _STATES = {False: "was interrupted", True: "is still running"}
 R = TypeVar("R", bound=RunRecord)
 
 
+class UnfinishedRunWarning(UserWarning):
+    """The results do not cover the last run, or not all its data sets."""
+
+
 class FinishedStreams(NamedTuple):
     """The finished streams of an interrupted run.
 

@@ -49,7 +49,7 @@ def _built_in() -> dict[str, PublishedTable]:
 
 
 def published_table(name: str) -> PublishedTable:
-    """A table by its name.
+    """A table by its name, or by another name of it.
 
     Raises:
         UnknownNameError: The table is unknown.
@@ -57,7 +57,10 @@ def published_table(name: str) -> PublishedTable:
     Example:
         >>> published_table("ninco").protocol.mean
         'classes'
+        >>> published_table("openood").name
+        'openood_imagenet1k'
     """
     tables = published_tables()
+    tables |= {alias: table for table in tables.values() for alias in table.aliases}
     UnknownNameError.check("published table", name, tables)
     return tables[name]

@@ -1,6 +1,6 @@
 """OpenOOD's public board of ImageNet-1k."""
 
-from oodlit.results.published.protocol import Protocol
+from oodlit.results.published.protocol import Protocol, weights
 from oodlit.results.published.table import PublishedTable
 
 _CHOSEN = "the board does not state them; many are chosen on its validation images"
@@ -8,6 +8,8 @@ _WITH_SETTINGS = (
     "ASH", "AdaSCALE-A", "AdaSCALE-L", "DICE", "EBO", "GEN", "KNN", "NCI", "NNGuide", "ODIN", "OpenMax", "ReAct",
     "SCALE", "VIM", "WeiPer+KLD", "fDBD", "i-ODIN",
 )  # fmt: skip
+
+_SETS = {"near": ("ssb_hard", "ninco"), "far": ("inaturalist", "textures", "openimage_o"), "id": ("imagenet_val",)}
 
 OPENOOD = PublishedTable(
     name="openood_imagenet1k",
@@ -21,14 +23,7 @@ OPENOOD = PublishedTable(
     file="openood_imagenet1k.csv",
     protocol=Protocol(
         "images",
-        sets={
-            "near": ("ssb_hard", "ninco"),
-            "far": ("inaturalist", "textures", "openimage_o"),
-            "full-spectrum id": (),
-            "full-spectrum near": (),
-            "full-spectrum far": (),
-            "id": ("imagenet_val",),
-        },
+        sets={**_SETS, **{f"full-spectrum {name}": sets for name, sets in _SETS.items()}},
         images={
             "imagenet_val": 45_000,
             "ssb_hard": 49_000,
@@ -36,8 +31,14 @@ OPENOOD = PublishedTable(
             "inaturalist": 10_000,
             "textures": 5_160,
             "openimage_o": 15_869,
+            "imagenet_v2": 10_000,
+            "imagenet_c": 10_000,
+            "imagenet_r": 30_000,
         },
+        shifted={f"full-spectrum {name}": ("imagenet_v2", "imagenet_c", "imagenet_r") for name in _SETS},
     ),
+    weights={"ResNet50": weights("resnet50.tv_in1k", 224, 0.875)},  # torchvision's V1; timm has no other of the board
+    aliases=("openood", "openood-v1.5"),
     detectors={
         "TempScale": "TemperatureScaledMSP",
         "MDS": "Mahalanobis",

@@ -19,6 +19,7 @@ class Protocol:
             compared.
         inside: The ID set, for metrics other than accuracy.
         train_images: Number of training images that detectors are fitted on; 0 = unknown.
+        shifted: Printed data set -> shifted sets that count as ID there (full spectrum); () or absent = none.
     """
 
     mean: Literal["classes", "images", ""]
@@ -28,6 +29,7 @@ class Protocol:
     images: Mapping[str, int] = field(default_factory=dict)
     inside: str = "imagenet_val"
     train_images: int = 0
+    shifted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def sets_of(self, dataset: str) -> tuple[str, ...]:
         """The sets that a printed data set stands for.

@@ -90,6 +90,7 @@ class PublishedTable:
         settings_of_models: By printed model, settings that differ from `settings`.
         class_file: Name of the CSV file with the figures of OOD classes and unit tests; "" = none.
         read: Reads the figures of a file.
+        aliases: Other names of the table, such as that of a benchmark.
     """
 
     name: str
@@ -105,6 +106,7 @@ class PublishedTable:
     settings_of_models: Mapping[str, Mapping[str, Stated]] = field(default_factory=dict)
     class_file: str = ""
     read: Callable[[str], tuple[PublishedFigure, ...]] = read_figures
+    aliases: tuple[str, ...] = ()
 
     def figures(self) -> tuple[PublishedFigure, ...]:
         """All figures of sets, in the order of the file."""

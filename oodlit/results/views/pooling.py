@@ -43,7 +43,7 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     kept = [i for i in results.datasets if i.role in KNOWN_CLASSES]
     scores = pd.concat([frame[frame["dataset"].isin([i.name for i in kept])], merged], ignore_index=True)
     classes = {n: chosen for n, chosen in results.settings.classes.items() if n in {i.name for i in kept}}
-    return scores, [*kept, DatasetInfo(name, Role.OOD)], replace(results.settings, classes=classes)
+    return scores, [*kept, DatasetInfo(name, Role.OOD)], replace(results.settings, classes=classes, aggregates={})
 
 
 def shared_rows(rows: pd.DataFrame, detectors: Sequence[str], *, rtol: float = 1e-4) -> pd.Series:
