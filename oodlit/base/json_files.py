@@ -1,5 +1,6 @@
 """JSON files: any value in the types of JSON, and records that are checked against a type when they are read."""
 
+import hashlib
 import json
 import math
 from collections.abc import Mapping
@@ -109,6 +110,17 @@ def _depth(value: object) -> int:
         inner = (part for v in level for part in (v.values() if isinstance(v, dict) else v))
         depth, level = depth + 1, [part for part in inner if isinstance(part, dict | list)]
     return depth
+
+
+def checksums_of(entries: Mapping[str, Any]) -> dict[str, str]:
+    """Checksums of values in the types of JSON, by name; the order of names in a value does not count.
+
+    Example:
+        >>> checksums_of({"a": {"b": 1, "c": 2}}) == checksums_of({"a": {"c": 2, "b": 1}})
+        True
+    """
+    texts = {name: json.dumps(value, sort_keys=True).encode() for name, value in entries.items()}
+    return {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
 
 
 def to_json(value: object) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,7 @@ from oodlit.backbones.loading import timm_config
 from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write_text
 from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
-from oodlit.base.json_files import as_type, read_json
+from oodlit.base.json_files import as_type, checksums_of, read_json, to_plain
 from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
@@ -136,6 +136,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             f"{folder}: expected format {FORMAT}, got {entries.get('format')!r}, written by oodlit"
             f" {entries.get('oodlit')}; save the gate again"
         )
+    as_written = _checksums(entries)
     if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so these numbers are text
         entries["threshold"] |= {n: _number(v) for n, v in entries["threshold"].items() if n in _ENDS}
     record = as_type(entries, GateRecord, where=str(folder / GATE))
@@ -153,7 +154,22 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     name = _chosen(detector, (record.detector,), folder)
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {folder / FITTED}", name, fitted)
+    known = entries.get("entry_checksums") or as_written  # gates of earlier versions have none
+    if changed := sorted(name for name in as_written.keys() | known.keys() if as_written.get(name) != known.get(name)):
+        raise DataError(
+            f"{folder / GATE}: changed since the gate was saved: {', '.join(changed)}; restore the file, or choose"
+            " another threshold in the folder of the run and save the gate again"
+        )
     return Loaded(fitted[name], record, folder)
+
+
+def _checksums(entries: Mapping[str, Any]) -> dict[str, str]:
+    """Checksums of the entries that decide about an image, except the network, which has a fingerprint."""
+    names = ("detector", "class_names", "precision", "decoder", "fit")
+    threshold = entries.get("threshold")
+    decisive = threshold.items() if isinstance(threshold, dict) else ()
+    parts = {f"threshold.{name}": value for name, value in decisive if name not in ("ci_low", "ci_high")}
+    return checksums_of(to_plain({name: entries[name] for name in names if name in entries} | parts))
 
 
 def _number(text: object) -> object:
@@ -189,6 +205,7 @@ def save_gate(folder: Path, record: GateRecord, module: OODModule, detector: Det
             write_bytes(made / CONFIG, config)
         save({record.detector: detector}, made / FITTED, origin)
         entries["fit"] = fit_digest(made / FITTED)
+        entries["entry_checksums"] = _checksums(entries)
         write_text(made / GATE, json.dumps(entries, indent=1))
         fsync(made)
         move(made, folder, last=GATE)  # also replaces an empty folder

@@ -104,6 +104,40 @@ def test_a_record_that_contradicts_itself_is_an_error(
 
 
 @pytest.mark.parametrize(
+    ("place", "value", "named"),
+    [
+        (("threshold", "share"), 0.5, r"threshold\.share;"),
+        (("threshold", "num_images"), 7, r"threshold\.num_images;"),
+        (("precision",), "bf16-mixed", "precision;"),
+        (("fit",), "", "fit;"),
+        (("class_names",), ["b", "a"], "class_names;"),
+    ],
+)
+def test_entries_of_a_gate_that_were_edited_are_named(
+    gate: Gate, tmp_path: Path, place: tuple[str, ...], value: object, named: str
+) -> None:
+    gate.save(tmp_path / "gate")
+    file = tmp_path / "gate" / "gate.json"
+    record = json.loads(file.read_text())
+    (record if len(place) == 1 else record[place[0]])[place[-1]] = value
+    file.write_text(json.dumps(record))
+    with pytest.raises(DataError, match=rf"gate\.json: changed since the gate was saved: {named}"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+    file.write_text(json.dumps(record | {"entry_checksums": {}}))  # as gates of earlier versions
+    assert Gate.load(tmp_path / "gate", model=TinyNetwork())
+
+
+def test_an_edited_threshold_is_named(gate: Gate, tmp_path: Path) -> None:
+    gate.save(tmp_path / "gate")
+    file = tmp_path / "gate" / "gate.json"
+    record = json.loads(file.read_text())
+    record["threshold"] |= dict.fromkeys(("value", "cut"), repr(gate.threshold.value - 1))
+    file.write_text(json.dumps(record, sort_keys=True))
+    with pytest.raises(DataError, match=r"saved: threshold\.cut, threshold\.value; restore the file"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+
+
+@pytest.mark.parametrize(
     ("images", "match"),
     [
         (torch.rand(2, 3, 8, 8).to_sparse(), "sparse_coo on cpu; pass a dense one"),

@@ -36,7 +36,9 @@ def test_results_of_an_earlier_version_load() -> None:
     assert results.run.format == FORMAT
     written = json.loads((FILES / "results" / "run.json").read_text())
     del written["checksums"]
-    assert to_plain(results.run.entries()) == written | {"format": FORMAT}
+    settings = to_plain(results.settings.to_json())
+    assert settings | written["settings"] == settings  # later settings have their default
+    assert to_plain(results.run.entries()) == written | {"format": FORMAT, "settings": settings}
 
 
 def test_boxes_of_an_earlier_version_load() -> None:

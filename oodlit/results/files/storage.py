@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import io
-import json
 import math
 import os
 import uuid
@@ -17,7 +16,7 @@ from msgspec import structs
 
 from oodlit.base.atomic import fsync, move, remove, temporary_folder
 from oodlit.base.errors import DataError, InvalidArgumentError
-from oodlit.base.json_files import parse_json, to_json, to_plain
+from oodlit.base.json_files import checksums_of, parse_json, to_json, to_plain
 from oodlit.base.sizes import check_parquet
 from oodlit.results.run_record import RunRecord
 
@@ -213,9 +212,7 @@ def _parsed(
 def _entry_checksums(entries: Mapping[str, Any]) -> dict[str, str]:
     """Checksums of the entries in `_CHECKED` and of every setting, by name."""
     found = {name: entries[name] for name in _CHECKED if name in entries}
-    found |= {f"settings.{name}": value for name, value in found.pop("settings", {}).items()}
-    texts = {name: json.dumps(value, sort_keys=True).encode() for name, value in found.items()}
-    return {name: hashlib.sha256(text).hexdigest()[:16] for name, text in texts.items()}
+    return checksums_of(found | {f"settings.{name}": value for name, value in found.pop("settings", {}).items()})
 
 
 def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None:
