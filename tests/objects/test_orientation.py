@@ -2,6 +2,7 @@
 
 import io
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,11 @@ def test_unreadable_orientations_are_none() -> None:
     data = bytearray(file(3, "JPEG"))
     data[data.index(b"Exif\0\0") + 6] = 0
     assert turned(bytes(data), (24, 18), None) == bytes(data)
+    for kind, value in ((2, b"x"), (7, b"ab")):  # text and bytes in place of a number
+        buffer, entry = io.BytesIO(), struct.pack("<HHHI4s", 1, ExifTags.Base.Orientation, kind, 2, value)
+        exif = b"Exif\0\0II*\0\x08\0\0\0" + entry + bytes(4)
+        Image.fromarray(PIXELS).save(buffer, "JPEG", exif=exif)
+        assert turned(buffer.getvalue(), (24, 18), None) == buffer.getvalue()
     with pytest.raises(DataError, match="undecodable"):
         turned(b"Exif, but no picture", (24, 18), None)
 
