@@ -1,5 +1,6 @@
 """`oodlit objects`: evaluate object detectors by files of their predictions."""
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -25,7 +26,7 @@ HEADINGS = {
 def _types() -> dict[str, Any]:
     from oodlit.detectors import Detector
 
-    return {"detectors": list[Detector] | None}
+    return {"detectors": Literal["all"] | list[Detector] | None}
 
 
 def evaluate(
@@ -64,7 +65,7 @@ def evaluate(
         id_annotations: their annotations, for the best F1 and mAP
         train_predictions: predicted boxes on training images, to fit detectors
         train_annotations: their annotations, for --fit_on matched
-        detectors: list of detectors of logits and features
+        detectors: list, or all (default: all, unless --scores is given)
         scores: columns with OOD scores, A,B (default: none)
         head: .safetensors file with weight and bias
         class_names: known classes, A,B (default: as annotated)
@@ -82,21 +83,21 @@ def evaluate(
     """
     splits = split_files(annotations, "--annotations")
     boxes = split_files(predictions, "--predictions", like=splits)
-    if detectors is None and not scores:
-        raise UsageError(
-            "missing required option: --detectors (scores the boxes) or --scores (names columns with scores)"
-        )
     from oodlit.cli.console import status
     from oodlit.cli.running.outcome import check_folder
+    from oodlit.detectors.contract.every import every_detector
     from oodlit.objects import BoxFiles, evaluate_files, read_head
 
     check_folder(out)
-    with status("reading and matching boxes"):
+    every = detectors == "all" or (detectors is None and not scores)
+    with status("reading and matching boxes"), warnings.catch_warnings():
+        if every:  # the output lists them
+            warnings.filterwarnings("ignore", message="detector '.*' is skipped")
         results = evaluate_files(
             BoxFiles(id_predictions, id_annotations),
             {name: BoxFiles(boxes[name], file) for name, file in splits.items()},
             train=None if train_predictions is None else BoxFiles(train_predictions, train_annotations),
-            detectors=detectors or (),
+            detectors=every_detector()[0] if every else detectors or (),
             scores=_listed(scores),
             head=None if head is None else read_head(head),
             class_names=_listed(class_names) or None,

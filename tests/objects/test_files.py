@@ -254,8 +254,13 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     (tmp_path / "other" / "mine.txt").write_text("")
     assert main([*words[:-1], f"--out={tmp_path / 'other'}"]) == 2
     assert "which oodlit did not write" in capsys.readouterr().err
-    assert main([*words[:-4], f"--out={out}"]) == 2
-    assert "missing required option: --detectors" in capsys.readouterr().err
+    for more in ([], ["--detectors", "all", "--scores=my_score"]):
+        assert main([*words[:-4], *more, "--bootstrap=0", f"--out={out}"]) == 0
+        found = ObjectResults.load(out)
+        assert {"msp", "energy", "max_logit"} <= set(found.detectors)
+        assert "odin" in found.run.not_applicable
+        assert ("my_score" in found.detectors) == bool(more)
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
