@@ -16,6 +16,7 @@ HEADINGS = {
             "cache",
             "cache_dtype",
             "max_batches",
+            "dry_run",
             "batch_size",
             "num_workers",
         ),
@@ -61,6 +62,7 @@ def evaluate(
     channels_last: bool = False,
     compile: Literal["no", "default", "reduce-overhead", "max-autotune"] = "no",
     max_batches: int | None = None,
+    dry_run: bool = False,
     batch_size: int | None = None,
     num_workers: int | None = None,
     tpr: float = 0.95,
@@ -74,7 +76,7 @@ def evaluate(
 ) -> int:
     """Score a backbone with detectors on data sets.
 
-    Writes results and an HTML page. Give classes as class_path and init_args; classes of oodlit by name.
+    Writes results and an HTML page. Write classes as class_path and init_args.
 
     Args:
         backbone: timm name, paper's model (ninco:ResNet50), or class
@@ -97,6 +99,7 @@ def evaluate(
         channels_last: faster memory layout for 16 bits; outputs are verified
         compile: torch.compile mode; outputs are verified
         max_batches: dry run: use N batches per data set and device
+        dry_run: show first images, memory and time; score nothing
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
@@ -129,12 +132,11 @@ def evaluate(
         every_detector=every,
         left_out=left_out,
         config=resolved_config,
-        **{name: given[name] for name in ("head", "max_batches", "cache", "cache_dtype", "again", "seed")},
+        **{name: given[name] for name in ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed")},
     )
-    if (page := run_evaluation(asked, console())) is None:
-        return 0
-    say(f"\nResults: {out}\nReport:  {page}")
-    return check(load_complete(out), limits) if limits else 0
+    if page := run_evaluation(asked, console()):
+        say(f"\nResults: {out}\nReport:  {page}")
+    return check(load_complete(out), limits) if limits and page else 0
 
 
 _INSTEAD = {"backbone": "backbone", "data": "benchmark"}
@@ -150,7 +152,7 @@ def _check(given: dict[str, Any]) -> None:
 
     if given["features"] is not None:
         extra = [f"--{name}" for name in ("backbone", "data", "benchmark", "cache") if given[name] is not None]
-        extra += [f"--{name}" for name in _faster(given)]
+        extra += [f"--{name}" for name in _faster(given)] + (["--dry_run"] if given["dry_run"] else [])
         if extra:
             raise UsageError(f"--features replaces network and images; omit {', '.join(extra)}")
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:

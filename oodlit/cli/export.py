@@ -52,7 +52,7 @@ def export(
     if bibtex:
         text = _bibtex(loaded, detectors)
     else:
-        write = {"latex": latex_of, "csv": csv_of}.get(*chosen, markdown_of) if chosen else markdown_of
+        write = latex_of if latex else csv_of if csv else markdown_of
         text = write(paper_table(loaded, metrics, detectors=detectors, intervals=intervals))
     if out is None:
         say(text.rstrip("\n"))

@@ -35,10 +35,10 @@ class Plugins(NamedTuple):
         problems: Why others cannot be used.
     """
 
-    items: Mapping[str, Any]
-    paths: Mapping[str, str]
-    packages: Mapping[str, str]
-    problems: Mapping[str, str]
+    items: dict[str, Any]
+    paths: dict[str, str]
+    packages: dict[str, str]
+    problems: dict[str, str]
 
 
 def usable(name: str, item: object) -> str:

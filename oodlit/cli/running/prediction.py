@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.text import Text
 from torch import nn
@@ -13,7 +14,8 @@ from torch import nn
 from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.callbacks import OODDetection
-from oodlit.cli.console import progress, status
+from oodlit.cli.console import progress, say, status
+from oodlit.cli.running.dry_run import describe_run
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.cli.running.recording import check_recordable, through_cache
@@ -106,6 +108,7 @@ class EvaluationOptions:
         faster: `channels_last` and `compile` of `OODModule`, where requested.
         loading: "batch_size" and "num_workers"; None keeps those of the data.
         max_batches: Batches per stream and device, of images spread over the stream; None = all.
+        dry_run: Whether to describe the run only.
         cache: Feature cache to read from, after recording what is missing.
         cache_dtype: Type of the features that are recorded.
         again: Start over, even if the same run was interrupted or is complete.
@@ -126,6 +129,7 @@ class EvaluationOptions:
     faster: Mapping[str, Any] = field(default_factory=dict)
     loading: Mapping[str, Any] = field(default_factory=dict)
     max_batches: int | None = None
+    dry_run: bool = False
     cache: Path | None = None
     cache_dtype: str = "float32"
     again: bool = False
@@ -143,19 +147,23 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         console: Prints the table. None = no output.
 
     Returns:
-        The HTML page; None on all processes but the first.
+        The HTML page; None on all processes but the first, and for a dry run.
 
     Raises:
         InvalidArgumentError: `head` is given for a module, or `out` contains files that no run wrote.
         LoggingError: A logger failed; the table has been printed.
     """
     out, trainer = asked.out, asked.trainer
-    _check_earlier(asked, console)
+    if not asked.dry_run:
+        _check_earlier(asked, console)
     data = asked.data.with_loading(**asked.loading)
     if asked.max_batches is not None:
         processes = int(trainer.get("devices", 1)) * int(trainer.get("num_nodes", 1))
         data = data.with_loading(max_images=asked.max_batches * data.batch_size * processes)
     module = _module(asked)
+    if asked.dry_run:
+        _describe(module, data, asked)
+        return None
     record: dict[str, Any] = {"config": asked.config} if asked.config else {}
     if asked.every_detector:
         record["every_detector"] = True
@@ -179,6 +187,20 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
     except RunIsCompleteError:
         _say(console, f"{out}: this run is already complete; pass --again to repeat it")
         return _report_complete(out, trainer.get("logger") or [], console)
+
+
+def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: EvaluationOptions) -> None:
+    """Print what the run would read and compute."""
+    if not isinstance(module, OODModule):
+        raise InvalidArgumentError("dry_run: expected a network, got recorded outputs, which have no images")
+    fitted = asked.options.get("fitted")
+    detectors = name_detectors(asked.detectors) if asked.detectors is not None else load(fitted)[0] if fitted else {}
+    accelerator = str(asked.trainer.get("accelerator", "auto"))
+    device = "cuda" if accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available() else "cpu"
+    processes = int(asked.trainer.get("devices", 1)) * int(asked.trainer.get("num_nodes", 1))
+    with quiet(), seeded(asked.seed):
+        for line in describe_run(module, data, detectors, device=device, processes=processes):
+            say(line)
 
 
 def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:

@@ -107,8 +107,9 @@ def paper_table(
         run = structs.replace(results.run, detectors=list(dict.fromkeys(detectors)))
         results = RunResults(results.scores, results.table, run, results.estimates)
     wide = summary(results, metrics)
-    places = sorted(wide.columns, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
-    columns = [_column(results, *place, wide[place], intervals=intervals) for place in places]
+    found: list[Place] = [(str(dataset), str(metric)) for dataset, metric in wide.columns]
+    places = sorted(found, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
+    columns = [_column(results, place, wide[place], intervals=intervals) for place in places]
     ood = [place for place in places if results.dataset(place[0]).role is Role.OOD]
     columns[len(ood) : len(ood)] = _averages(results, wide, ood)
     names = display_names(results.run)
@@ -130,11 +131,12 @@ def heading(metric: str) -> str:
     return prefix + (base.upper() if is_short else _HEADINGS.get(base, base))
 
 
-def _column(results: RunResults, dataset: str, metric: str, values: pd.Series, *, intervals: bool) -> PaperColumn:
+def _column(results: RunResults, place: Place, values: pd.Series, *, intervals: bool) -> PaperColumn:
+    dataset, metric = place
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
     rows = rows[rows["ood_class"] == ""].set_index("detector").reindex(values.index)
     bounds = zip(rows["ci_low"], rows["ci_high"], strict=True) if intervals else ((math.nan, math.nan) for _ in values)
-    return _made(results, (dataset, metric), values, list(bounds), [dataset])
+    return _made(results, place, values, list(bounds), [dataset])
 
 
 def _averages(results: RunResults, wide: pd.DataFrame, places: Sequence[Place]) -> Iterator[PaperColumn]:
