@@ -230,4 +230,4 @@ class GaussianDetector(Detector):
         if not hasattr(self, "total_variances"):  # a fit saved before the two covariances shared their axes
             return _whitened(outputs, self.origin, self.whiten_total, self.moments).square().sum(dim=1)
         white = _whitened(outputs, self.origin, self.whiten, self.moments)
-        return (white.square() / self.total_variances).sum(dim=1)
+        return white.square() @ self.total_variances.reciprocal()
