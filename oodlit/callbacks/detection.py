@@ -40,6 +40,7 @@ class OODDetection(WithDetectors):
         rule: "attained" or "interpolated"; how the threshold is taken (see `oodlit.metrics.fpr_at_tpr`). None (default)
             = the rule of the data, such as that of a `Benchmark`, or else "attained".
         unit_test_limit: FPR above which a unit test has failed; default 0.10.
+        controls: True adds findings about what detectors react to, see `oodlit.results.controls`. Default: False.
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
         log_figures: Figures that loggers get which have a place for them (see docs/loggers.md): names of
             `oodlit.results.plots.FIGURES`; True (default) = histograms of scores, FPR per class, unit tests and
@@ -81,6 +82,7 @@ class OODDetection(WithDetectors):
         tpr: float = 0.95,
         rule: str | None = None,
         unit_test_limit: float = 0.10,
+        controls: bool = False,
         num_thumbnails: int = 12,
         log_figures: bool | Sequence[str] = True,
         record: Record = dict,
@@ -93,7 +95,7 @@ class OODDetection(WithDetectors):
         check_figures("OODDetection", log_figures)
         check_choice("OODDetection", "bank", bank, get_args(Copies))
         self.train_thresholds = train_thresholds
-        self.evaluation = Settings(tpr=tpr, rule=rule or "attained", unit_test_limit=unit_test_limit)
+        self.evaluation = Settings(tpr=tpr, rule=rule or "attained", unit_test_limit=unit_test_limit, controls=controls)
         self.rule = rule
         self.num_thumbnails, self.log_figures, self.bank = num_thumbnails, log_figures, bank
 

@@ -21,7 +21,7 @@ HEADINGS = {
             "num_workers",
         ),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
-        "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "fail_if"),
+        "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "fail_if"),
         "Run": ("accelerator", "devices", "num_nodes", "seed", "again"),
         "Output": ("out", "logger"),
     }
@@ -67,6 +67,7 @@ def evaluate(
     num_workers: int | None = None,
     tpr: float = 0.95,
     rule: Literal["attained", "interpolated"] | None = None,
+    controls: bool = False,
     strict: bool = False,
     again: bool = False,
     fail_if: list[str] | None = None,
@@ -104,6 +105,7 @@ def evaluate(
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
         rule: threshold: attained or interpolated
+        controls: report what detectors react to, see oodlit.results.controls
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
         fail_if: fail if results cross a limit, see oodlit guard --help
@@ -123,16 +125,15 @@ def evaluate(
     detectors, left_out = _every_detector(given) if every else (detectors, {})
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
-        *(backbone, data, detectors, out),
-        trainer=_trainer(given),
-        options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")},
+        *(backbone, data, detectors, out, _trainer(given)),
+        options={name: given[name] for name in ("tpr", "rule", "controls", "strict", "fitted", "bank")},
         weights=None if weights == "none" else weights,
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
+        config=resolved_config,
         every_detector=every,
         left_out=left_out,
-        config=resolved_config,
-        **{name: given[name] for name in ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed")},
+        **_run_options(given),
     )
     if page := run_evaluation(asked, console()):
         say(f"\nResults: {out}\nReport:  {page}")
@@ -188,6 +189,11 @@ def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
     from oodlit.datamodules import Benchmark
 
     return given["backbone"], Benchmark(given["benchmark"], given["root"])
+
+
+def _run_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Options that are passed on as they are."""
+    return {name: given[name] for name in ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed")}
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Settings:
         prior: Assumed fractions of OOD images in the traffic, in [0, 1], for risk and coverage; a number or a list.
         classes: Data sets restricted to some of their OOD classes; others are complete.
         aggregates: OOD sets of each mean over data sets, by the name of the mean.
+        controls: Whether findings include the controls, see `oodlit.results.controls`.
 
     Raises:
         InvalidArgumentError: A value is outside its range.
@@ -44,6 +45,7 @@ class Settings:
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
     prior: float | Sequence[float] = ()
     aggregates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    controls: bool = False
 
     def __post_init__(self) -> None:
         """Check ranges."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from oodlit.results.comparing.best import group_of_best as group_of_best
     from oodlit.results.comparing.between_runs import compare_runs as compare_runs
     from oodlit.results.comparing.conclusion import conclusions as conclusions
+    from oodlit.results.comparing.controls import controls as controls
     from oodlit.results.comparing.correlation import level_correlation as level_correlation
     from oodlit.results.comparing.correlation import rank_correlation as rank_correlation
     from oodlit.results.comparing.detectors import compare as compare

@@ -12,6 +12,7 @@ import pandas as pd
 
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.uncertainty.intervals import wilson_interval
+from oodlit.results.comparing.controls import control_findings
 from oodlit.results.files.unfinished import interruption
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
@@ -25,7 +26,7 @@ FEW_IMAGES = 10
 """With fewer images, a class can be missed, or a whole set be misclassified, by accident."""
 CONFIDENCE = 0.99
 """Coverage of the interval that a published accuracy is compared with."""
-COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "reversed", "ties", "unfinished")
+COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "controls", "reversed", "ties", "unfinished")
 """Kinds of findings that are computed from scores and table; the caller adds the remaining kinds."""
 TIED = 0.05
 """A larger share of the classes of a pool with equal severities is a finding."""
@@ -41,6 +42,7 @@ def find(results: RunResults) -> list[Finding]:
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
     found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
+    found += control_findings(results) if results.settings.controls else []
     return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
 
 

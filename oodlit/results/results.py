@@ -70,6 +70,7 @@ class Results(RunResults):
         classes: Mapping[str, Sequence[str]] | None = None,
         prior: float | Sequence[float] = (),
         aggregates: Mapping[str, Sequence[str]] | None = None,
+        controls: bool = False,
         estimates: pd.DataFrame | None = None,
     ) -> "Results":
         """Compute every metric from per-image scores.
@@ -89,6 +90,7 @@ class Results(RunResults):
             classes: By data set, the OOD classes to use; other data sets are complete.
             prior: Assumed fractions of OOD images in the traffic, in [0, 1]; adds risk and coverage at each.
             aggregates: OOD sets of each mean over data sets, by the name of the mean: {"near": ["ssb_hard", "ninco"]}.
+            controls: Whether findings include the controls, see `oodlit.results.controls`.
             estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
 
         Raises:
@@ -98,7 +100,7 @@ class Results(RunResults):
             UnknownNameError: A data set or class is unknown.
         """
         check_names("Results", "detectors", detectors)
-        chosen = (classes or {}, prior, aggregates or {})
+        chosen = (classes or {}, prior, aggregates or {}, controls)
         settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, *chosen)
         id_dataset(datasets)
         check_classes(settings, datasets)
@@ -195,7 +197,7 @@ class Results(RunResults):
 
         Args:
             changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,
-                `confidence`, `der`, `classes`, `prior`, `aggregates`.
+                `confidence`, `der`, `classes`, `prior`, `aggregates`, `controls`.
 
         Returns:
             New results; `run` keeps what is known about this run.

@@ -9,6 +9,7 @@ from oodlit.report.sections.images import (
     classes,
     correlation,
     headline,
+    means,
     measured,
     models,
     paired_runs,
@@ -25,6 +26,7 @@ from oodlit.results import Results
 
 SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
     headline.sections,
+    means.sections,
     published.sections,
     roc.sections,
     classes.sections,

@@ -1,0 +1,105 @@
+"""Means over data sets beside published ones, and controls."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from oodlit.report.headline import percent_text
+from oodlit.report.section import Section, Shown
+from oodlit.report.svg import scatter
+from oodlit.results import controls
+from oodlit.results.published import published_tables
+
+
+def sections(shown: Shown) -> Iterator[Section]:
+    """Yield one section, if the run has means over data sets or controls."""
+    aggregates, has_controls = shown.results.settings.aggregates, shown.results.settings.controls
+    frame = controls(shown.results) if has_controls else pd.DataFrame()
+    content = {
+        "means": [_mean(shown, name, sets) for name, sets in aggregates.items()],
+        "controls": _controls(shown, frame) if len(frame) else [],
+        "picture": _picture(frame) if len(frame) else None,
+    }
+    if content["means"] or content["controls"]:
+        title = "Means over data sets" if content["means"] else "Controls"
+        title += " and controls" if content["means"] and content["controls"] else ""
+        yield Section("means", title, title.lower(), "means.html", content)
+
+
+def _mean(shown: Shown, name: str, sets: list[str]) -> dict[str, Any]:
+    """Values of one mean over data sets, by detector."""
+    results = shown.results
+    rows = results.table[(results.table["dataset"] == name) & (results.table["ood_class"] == "")]
+    fpr = results.settings.fpr_name
+    wanted = ("auroc", fpr, fpr.replace("fpr", "fpr_e"), "aupr_s", "aupr_e", "fs_auroc", f"fs_{fpr}")
+    metrics = [metric for metric in wanted if metric in set(rows["metric"])]
+    cells = {(row["detector"], row["metric"]): row for row in rows.to_dict("records")}
+    published = _published(shown, sets)
+    return {
+        "name": name,
+        "sets": sets,
+        "metrics": metrics,
+        "has_published": bool(published),
+        "reasons": [u.reason for u in results.run.undefined if u.dataset == name][:1],
+        "rows": [
+            {
+                "detector": detector,
+                "cells": [_cell(cells[detector, metric]) for metric in metrics],
+                "published": published.get(detector, ""),
+            }
+            for detector in shown.detectors
+            if (detector, "auroc") in cells
+        ],
+    }
+
+
+def _cell(row: Mapping[Any, Any]) -> dict[str, str]:
+    if math.isnan(row["value"]):
+        return {"text": "-", "interval": ""}
+    ends = [row["ci_low"], row["ci_high"]]
+    interval = "" if any(map(math.isnan, ends)) else " to ".join(f"{100 * end:.1f}" for end in ends) + " %"
+    return {"text": percent_text(row["value"]), "interval": interval}
+
+
+def _published(shown: Shown, sets: list[str]) -> dict[str, str]:
+    """Published AUROC of the same mean by detector, for the network of the run."""
+    found = {}
+    for table in published_tables().values():
+        names = [name for name, of in table.protocol.sets.items() if set(of) == set(sets)]
+        if not names or any(name in table.protocol.shifted for name in names[:1]):
+            continue
+        frame = shown.results.against(table.name)
+        rows = frame[frame["dataset"].isin(names[:1]) & (frame["metric"] == "auroc") & frame["published"].notna()]
+        found |= {
+            row["detector"]: f"{100 * row['published']:.2f} %" + (f" ({row['reason']})" if row["reason"] else "")
+            for row in rows.to_dict("records")
+        }
+    return found
+
+
+def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:
+    means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
+    kinds = [kind for kind in ("halves", "training", "covariate", "semantic") if kind in means]
+    return [
+        {
+            "detector": detector,
+            "cells": {k: percent_text(v) if (v := means.loc[detector, k]) == v else "-" for k in kinds},
+        }
+        for detector in shown.detectors
+        if detector in means.index
+    ]
+
+
+def _picture(frame: pd.DataFrame) -> Markup | None:
+    """One point per detector: AUROC of shifted images against that of OOD images."""
+    means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
+    if not {"covariate", "semantic"} <= set(means):
+        return None
+    both = means[["covariate", "semantic"]].dropna()
+    points = {str(name): (float(x), float(y)) for name, x, y in both.itertuples(name=None)}
+    return (
+        scatter(points, list(points), x_label="AUROC, shifted images", y_label="AUROC, OOD images") if points else None
+    )

@@ -1,0 +1,130 @@
+"""Controls: does a detector notice unknown classes, or something else?
+
+A detector can separate data sets by leaks, by being fitted on the compared images, or by how images look, whatever
+their classes. No control requires another pass of the trained network.
+"""
+
+import hashlib
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from oodlit.base.roles import Role
+from oodlit.metrics.auroc import auroc_of
+from oodlit.metrics.numerics.ranking import as_sorted, rank
+from oodlit.metrics.uncertainty.intervals import auroc_interval_of
+from oodlit.results.finding import Finding
+from oodlit.results.names import some
+from oodlit.results.run_results import RunResults
+
+COLUMNS = ("detector", "control", "dataset", "auroc", "ci_low", "ci_high")
+WRONG = 0.001
+"""Probability of a false finding among all detectors together."""
+CLOSER = 0.6
+"""A larger AUROC of training images against ID images is a finding."""
+
+
+def controls(results: RunResults, untrained: RunResults | None = None) -> pd.DataFrame:
+    """AUROC of comparisons whose result is known, or says what a detector reacts to.
+
+    | control | compares | expected |
+    |---|---|---|
+    | halves | one half of the ID images with the other, by a hash of the key | 0.5 within its interval |
+    | training | training images with ID images: chance that a training image scores higher | near 0.5 |
+    | covariate | ID images with shifted images of known classes | below "semantic" |
+    | semantic | ID images with OOD images | above "covariate" |
+    | untrained | the same as "semantic", with an untrained network | below "semantic" |
+
+    Args:
+        results: A run.
+        untrained: A run on the same data with random weights (`OODModule(name, weights=None)`); None (default) = no
+            such control.
+
+    Returns:
+        One row per detector, control and data set: `detector, control, dataset, auroc, ci_low, ci_high`.
+    """
+    rows = list(_rows(results, results.settings.confidence))
+    if untrained is not None:
+        known = set(results.detectors)
+        of_random = _rows(untrained, untrained.settings.confidence)
+        rows += [(row[0], "untrained", *row[2:]) for row in of_random if row[1] == "semantic" and row[0] in known]
+    return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def control_findings(results: RunResults, untrained: RunResults | None = None) -> Iterator[Finding]:
+    """What the controls say against the numbers of a run."""
+    frame = controls(results, untrained)
+    strict = 1 - WRONG / max(len(results.detectors), 1)
+    for detector, _, _, auroc, low, high in _rows(results, strict, ("halves",)):
+        if not low <= 0.5 <= high:
+            yield Finding(
+                "controls",
+                f"detector {detector!r} separates two halves of the ID images, which were divided by key: AUROC"
+                f" {100 * auroc:.1f} %, expected 50 %. Its scores depend on more than the image",
+            )
+    training = frame[(frame["control"] == "training") & (frame["ci_low"] > 0.5) & (frame["auroc"] > CLOSER)]
+    if len(training):
+        shown = [_shown(row) for row in training.sort_values("auroc", ascending=False).to_dict("records")]
+        yield Finding(
+            "controls",
+            f"training images score higher than ID images with {some(shown, 5)} (AUROC, expected 50 %). Thresholds from"
+            " training images are too high for these detectors",
+        )
+    means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
+    if {"covariate", "semantic"} <= set(means):
+        lows = frame[frame["control"] == "covariate"].groupby("detector")["ci_low"].mean()
+        shift = means[(means["covariate"] >= means["semantic"]) & (lows.reindex(means.index) > 0.5)]
+        if len(shift):
+            pairs = zip(shift.index, shift["covariate"], shift["semantic"], strict=True)
+            texts = [
+                f"{name} ({100 * covariate:.1f} % and {100 * semantic:.1f} %)" for name, covariate, semantic in pairs
+            ]
+            yield Finding(
+                "controls",
+                "these detectors reject shifted images of known classes at least as readily as images of unknown"
+                f" classes, so they detect shift, not novelty (mean AUROC of both): {some(texts, 5)}",
+            )
+    if {"untrained", "semantic"} <= set(means):
+        as_good = means[means["untrained"] >= means["semantic"]]
+        if len(as_good):
+            yield Finding(
+                "controls",
+                f"with an untrained network, {some([*map(str, as_good.index)], 5)} separate the OOD sets at least as"
+                " well: the values describe the images, not the network",
+            )
+
+
+def _is_first(key: str) -> bool:
+    """Whether an image belongs to the first half."""
+    return hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=1).digest()[0] % 2 == 0
+
+
+def _shown(row: dict[object, object]) -> str:
+    return f"{row['detector']} {100 * float(str(row['auroc'])):.1f} %"
+
+
+def _rows(
+    results: RunResults, confidence: float, kinds: tuple[str, ...] = ("halves", "training", "covariate", "semantic")
+) -> Iterator[tuple[str, str, str, float, float, float]]:
+    inside = results.images(results.id_dataset.name)
+    is_first = np.array([_is_first(key) for key in inside["key"]], dtype=bool)
+    roles = {Role.TRAIN: "training", Role.SHIFT: "covariate", Role.OOD: "semantic"}
+    others = [(roles[info.role], info.name) for info in results.datasets if roles.get(info.role) in kinds]
+    images = {name: results.images(name) for _, name in others}
+    for detector in results.detectors:
+        scores = inside[detector].to_numpy()
+        ranked = as_sorted(scores)
+        compared = [(kind, name, ranked, images[name][detector].to_numpy()) for kind, name in others]
+        if "halves" in kinds:
+            compared.insert(0, ("halves", results.id_dataset.name, as_sorted(scores[is_first]), scores[~is_first]))
+        for kind, name, reference, values in compared:
+            if not len(reference) or not len(values) or pd.isna(values).any():  # not scored, or without images
+                continue
+            ranking = rank(reference, values)
+            auroc, (low, high) = auroc_of(ranking), auroc_interval_of(ranking, confidence)
+            if kind == "training":  # the chance that a training image scores higher
+                auroc, low, high = 1 - auroc, 1 - high, 1 - low
+            if not math.isnan(auroc):
+                yield detector, kind, name, auroc, low, high
