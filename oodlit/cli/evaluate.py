@@ -105,7 +105,7 @@ def evaluate(
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
         rule: threshold: attained or interpolated
-        controls: report what detectors react to, see oodlit.results.controls
+        controls: report what detectors react to (docs: benchmarks)
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
         fail_if: fail if results cross a limit, see oodlit guard --help

@@ -27,7 +27,7 @@ CLOSER = 0.6
 
 
 def controls(results: RunResults, untrained: RunResults | None = None) -> pd.DataFrame:
-    """AUROC of comparisons whose result is known, or says what a detector reacts to.
+    """AUROC of comparisons whose result is known, or shows what a detector reacts to.
 
     | control | compares | expected |
     |---|---|---|
