@@ -22,8 +22,7 @@ HEADINGS = {
         ),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
         "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "fail_if"),
-        "Run": ("accelerator", "devices", "num_nodes", "seed", "again"),
-        "Output": ("out", "logger"),
+        "Run and output": ("accelerator", "devices", "num_nodes", "seed", "again", "out", "logger"),
     }
 }
 
