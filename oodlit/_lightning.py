@@ -80,4 +80,4 @@ class Module(pl.LightningModule):
     @trainer.setter
     def trainer(self, trainer: Any) -> None:
         check_package(type(self).__name__, trainer, pl.Trainer, "a Trainer")
-        pl.LightningModule.trainer.fset(self, trainer)
+        pl.LightningModule.trainer.fset(self, trainer)  # type: ignore[attr-defined]

@@ -151,10 +151,14 @@ CenterCrop(size=(224, 224))])
         UnknownNameError.check(f"network of {self.name} with known weights", model, self.weights)
         name, size, crop = self.weights[model].split(", ")
         pixels, share = int(size.removesuffix(" px")), float(crop.removeprefix("crop "))
-        known = timm.get_pretrained_cfg(name)
-        config = timm.data.resolve_data_config(pretrained_cfg=known.to_dict())  # type: ignore[no-untyped-call]
+        known = timm.models.get_pretrained_cfg(name)
+        assert known is not None  # a test builds all of them
+        config = timm.data.config.resolve_data_config(pretrained_cfg=known.to_dict())  # type: ignore[no-untyped-call]
         config |= {"input_size": (3, pixels, pixels), "crop_pct": share}
-        return {"backbone": name, "transform": timm.data.create_transform(**config, is_training=False)}
+        return {
+            "backbone": name,
+            "transform": timm.data.transforms_factory.create_transform(**config, is_training=False),
+        }
 
     def printed_as(self, detector: str) -> list[str]:
         """Printed names of a detector, of its forms too ("AdaSCALE-A" is one of "AdaSCALE"), in the order of the file.
