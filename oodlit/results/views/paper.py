@@ -107,7 +107,7 @@ def paper_table(
         run = structs.replace(results.run, detectors=list(dict.fromkeys(detectors)))
         results = RunResults(results.scores, results.table, run, results.estimates)
     wide = summary(results, metrics)
-    found: list[Place] = [(str(dataset), str(metric)) for dataset, metric in wide.columns]
+    found: list[Place] = [(str(dataset), str(metric)) for dataset, metric in wide.columns.tolist()]
     places = sorted(found, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
     columns = [_column(results, place, wide[place], intervals=intervals) for place in places]
     ood = [place for place in places if results.dataset(place[0]).role is Role.OOD]
