@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,6 +33,20 @@ TRAINING = "(training)"
 """Name under which the statistics of all training streams are saved."""
 SHARE_OF_TIME = 0.05
 """Largest share of the run's time to spend on writing."""
+
+
+_END = b"crc-32: "
+"""Stands between the content of a file with tensors and the checksum of this content."""
+
+
+def _loaded(data: bytes) -> Any:
+    """Read tensors and compare their checksum; files of earlier versions have none."""
+    content, end, checksum = data[: -len(_END) - 4], data[-len(_END) - 4 : -4], data[-4:]
+    if end != _END:
+        content = data
+    elif zlib.crc32(content) != int.from_bytes(checksum, "big"):
+        raise ValueError("the checksum differs")
+    return torch.load(io.BytesIO(content), weights_only=True)
 
 
 class Journal:
@@ -58,7 +73,7 @@ class Journal:
             DataError: The file cannot be read.
         """
         try:
-            return read_json(file, object) if self.suffix == ".json" else torch.load(file, weights_only=True)
+            return read_json(file, object) if self.suffix == ".json" else _loaded(file.read_bytes())
         except Exception as error:  # torch raises nearly anything
             raise DataError(f"{file}: damaged ({type(error).__name__}); start without resuming") from error
 
@@ -69,6 +84,7 @@ class Journal:
             buffer.write(json.dumps(entry).encode())
         else:
             torch.save(dict(entry), buffer)
+            buffer.write(_END + zlib.crc32(buffer.getbuffer()).to_bytes(4, "big"))
         self.folder.mkdir(exist_ok=True)
         write_bytes(self._file(stream, process), buffer.getvalue())
 

@@ -5,8 +5,10 @@ import re
 import signal
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +19,9 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.thinning import thinned
 from oodlit.detectors import KNN, MSP, Mahalanobis, ReAct, RelativeMahalanobis
 from oodlit.errors import DataError, RunIsCompleteError
-from oodlit.runs.journal import Kept, Progress
+from oodlit.results.files.storage import read_parquet
+from oodlit.results.files.unfinished import write_part
+from oodlit.runs.journal import Journal, Kept, Progress
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
@@ -198,6 +202,44 @@ def test_damaged_progress_is_named(tmp_path):
         run(tmp_path)
     _, seen = run(tmp_path, resume=False)
     assert seen == sum(BATCHES.values())
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.floats(0, 1, exclude_max=True), st.integers(0, 7))
+def test_a_flipped_bit_of_progress_is_noticed(tmp_path, place, bit):
+    journal, values = Journal(tmp_path, ".pt"), torch.arange(200, dtype=torch.float64).sin()
+    journal.write("far", 0, {"rows": values})
+    (file,) = journal.files()
+    data = bytearray(file.read_bytes())
+    data[int(place * len(data))] ^= 1 << bit
+    file.write_bytes(data)
+    try:
+        read = journal.read(file)["rows"]
+    except DataError as error:
+        assert "damaged" in str(error)  # noqa: PT017
+    else:  # the flipped bit is not part of the content
+        assert torch.equal(read, values)
+
+
+def test_progress_of_earlier_versions_has_no_checksum(tmp_path):
+    journal, (file,) = Journal(tmp_path, ".pt"), [tmp_path / ".progress" / "a-0000.pt"]
+    file.parent.mkdir()
+    torch.save({"rows": torch.ones(3)}, file)
+    assert journal.read(file)["rows"].tolist() == [1, 1, 1]
+
+
+def test_a_flipped_bit_of_finished_streams_is_noticed(tmp_path):
+    (tmp_path / "scores").mkdir()
+    scores = pd.DataFrame({"msp": np.random.default_rng(0).normal(size=400)})
+    write_part(tmp_path, 0, 0, scores)
+    (file,) = (tmp_path / "scores").iterdir()
+    whole = file.read_bytes()
+    for place in range(100, len(whole) * 3 // 4, 97):  # of the values
+        data = bytearray(whole)
+        data[place] ^= 4
+        file.write_bytes(data)
+        with pytest.raises(DataError, match="not readable as Parquet"):
+            read_parquet(file)
 
 
 def test_a_damaged_fit_is_rebuilt(whole, tmp_path):

@@ -277,7 +277,7 @@ def read_parquet(path: Path, content: bytes | None = None, *, most: int | None =
         if most is not None and about.num_rows > most:
             raise DataError(f"{path}: expected at most {most:,} rows according to {RUN}, got {about.num_rows:,}")
         check_parquet(path, content, packed=len(content))
-        return pd.read_parquet(io.BytesIO(content))
+        return pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
     except (ValueError, OSError) as error:
         raise DataError(f"{path}: not readable as Parquet ({error})") from error
 

@@ -60,13 +60,13 @@ def begin(folder: Path, run: RunRecord) -> None:
 def write_part(folder: Path, number: int, process: int, scores: pd.DataFrame) -> None:
     """Write the rows of one process of a stream; `number` is its position in `datasets` of the record."""
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
-    write_bytes(_part(folder, number, process), scores.to_parquet(index=False))
+    write_bytes(_part(folder, number, process), scores.to_parquet(index=False, write_page_checksum=True))
 
 
 def write_sums(folder: Path, number: int, process: int, sums: pd.DataFrame) -> None:
     """Write the sums over the estimation images of a pool on one process; see `ClassSums.frame`."""
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
-    write_bytes(_sums(folder, number, process), sums.to_parquet(index=False))
+    write_bytes(_sums(folder, number, process), sums.to_parquet(index=False, write_page_checksum=True))
 
 
 def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
