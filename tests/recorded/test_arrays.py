@@ -268,12 +268,12 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ({"id": {"logits": LOGITS}, "ood": {"far": {"logits": LOGITS[:, :2]}}}, "one backbone"),
         ({"id": {"logits": LOGITS}, "ood": {}}, "empty mapping"),
         ({"id": {"logits": LOGITS}, "head": (torch.eye(3),)}, "a pair"),
-        ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "5 features into 2 logits"),
+        ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "computes 2 logits from 5 features"),
         ({"id": "nowhere.npz"}, "does not exist"),
         ({"id": {"logits": LOGITS, "labels": [7] * 4}, "detectors": [MSP()]}, "label 7"),
         (
             {"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}},
-            "expected label at least 0 .*got -1",
+            "label of this image to be at least 0, got -1",
         ),
     ],
 )
@@ -371,7 +371,7 @@ def test_without_detectors_the_command_line_takes_all_that_apply(module, sets, t
     ("more", "message"),
     [
         ({"odd": "far.npz"}, "did you mean 'ood'"),
-        ({"id": 3}, "expected id to be the path of a file, got 3"),
+        ({"id": 3}, "expected id to be the path of a file, or files by name"),
         ({"id": "nowhere.npz"}, "nowhere.npz does not exist"),
         ({"ood": {"far": ["ood.npz"]}}, "expected ood.far to be"),
     ],
