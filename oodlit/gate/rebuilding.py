@@ -121,7 +121,8 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
         raise DataError(
             f"{source}: the recorded arguments of the network must include backbone and weights, got {[*arguments]}"
         )
-    backbone, file = arguments.pop("backbone"), files.find(arguments.pop("weights"))
+    backbone = arguments.pop("backbone")
+    file: Any = files.find(arguments.pop("weights"))
     transform = None
     if model is not None:
         backbone, file = model, "hub"

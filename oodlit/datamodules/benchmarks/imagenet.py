@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from typing_extensions import Unpack
 
@@ -139,7 +139,7 @@ class Locations:
     def found_or_generated(self, description: DatasetDescription, made: Generated) -> Stream:
         """Stream of a test set; unit tests and corruptions that do not exist are generated from ID images."""
         if description is UNIT_TEST_SET and self.find(description.name) is None:
-            how = {"count": made.per_test, "seed": made.seed, "format": made.unit_test_format}
+            how: dict[str, Any] = {"count": made.per_test, "seed": made.seed, "format": made.unit_test_format}
             return unit_test_stream(made.val.source, decode=made.decode, **how)
         if description is IMAGENET_C and self.find(description.name) is None:
             stream = corrupted_stream(made.val.source, seed=made.seed, decode=made.decode)

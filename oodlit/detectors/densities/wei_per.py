@@ -136,7 +136,8 @@ class WeiPer(Detector):
         unmasked = head.unmasked.to(dtype=torch.float64)
         self.keep(weight=unmasked.weight, bias=unmasked.offset)
         if self._is_cheap(len(unmasked.weight)):
-            table = table_of_cosines(self.copies, *unmasked.weight.shape, self.seed)
+            classes, width = unmasked.weight.shape
+            table = table_of_cosines(self.copies, classes, width, self.seed)
             self.keep(table=table.to(unmasked.weight.device))
         elif hasattr(self, "table"):  # of an earlier fit
             del self.table

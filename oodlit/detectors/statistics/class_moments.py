@@ -231,9 +231,11 @@ def power_moments(power: float) -> type[Moments]:
         def compute() -> Tensor:
             norms = torch.linalg.vector_norm(outputs.require("features").double(), dim=1, keepdim=True)
             norms = norms.where(norms > 0, torch.ones_like(norms))  # a zero row stays zero
-            return UnitMoments.rows_of(outputs) * norms ** (1 - power)
+            scaled: Tensor = UnitMoments.rows_of(outputs) * norms ** (1 - power)
+            return scaled
 
-        return outputs.memo(("power_rows", power), compute)
+        rows: Tensor = outputs.memo(("power_rows", power), compute)
+        return rows
 
     kind = {
         "__doc__": "Moments of the features divided by a power of their norm; a zero row stays zero.",
@@ -241,7 +243,7 @@ def power_moments(power: float) -> type[Moments]:
         "made_by": (power_moments, (power,)),
         "rows_of": staticmethod(rows_of),
     }
-    return GeneratedMoments(f"PowerMoments({power})", (Moments,), kind)
+    return GeneratedMoments(f"PowerMoments({power})", (Moments,), kind)  # type: ignore[return-value]
 
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:

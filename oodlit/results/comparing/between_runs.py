@@ -1,7 +1,7 @@
 """Paired comparison of runs over the same OOD classes or the same images."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -128,7 +128,7 @@ def _paired_over_classes(
     UnknownNameError.check("value of over", over, ("auto", "classes", "images"))
     infos = [results.dataset(column.dataset) for column in columns]
     table = results.table[(results.table["ood_class"] != "") & (results.table["n_ood"] > 0)]
-    present = table.groupby("dataset")["ood_class"].nunique() if len(table) else {}
+    present: Any = table.groupby("dataset")["ood_class"].nunique() if len(table) else {}
     numbers = {info.name: int(present.get(info.name, len(info.class_names))) for info in infos}
     several = {name: number for name, number in numbers.items() if number >= 2}
     if over == "classes" and not several:

@@ -63,9 +63,9 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
     for position, (path, _, _) in enumerate(facts):
         pure = PurePosixPath(path)
         for place in wanted.get(_stem(pure), ()):
-            name = PurePosixPath(names[place])
-            if _is_within(name.parts[:-1], pure.parts[:-1]):
-                matches.setdefault(place, []).append((pure.name == name.name, position, path))
+            wished = PurePosixPath(names[place])
+            if _is_within(wished.parts[:-1], pure.parts[:-1]):
+                matches.setdefault(place, []).append((pure.name == wished.name, position, path))
     positions = [-1] * len(names)
     for place, found in matches.items():
         exact = [one for one in found if one[0]] if len(found) > 1 else found
