@@ -65,7 +65,7 @@ def evaluate(
         id_annotations: their annotations, for the best F1 and mAP
         train_predictions: predicted boxes on training images, to fit detectors
         train_annotations: their annotations, for --fit_on matched
-        detectors: list, or all (default: all, unless --scores is given)
+        detectors: list, or all (default: all without --scores)
         scores: columns with OOD scores, A,B (default: none)
         head: .safetensors file with weight and bias
         class_names: known classes, A,B (default: as annotated)
