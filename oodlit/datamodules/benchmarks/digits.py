@@ -8,7 +8,7 @@ import numpy as np
 import scipy.ndimage
 import torch
 from jaxtyping import Float64, Int64
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits, load_sample_images
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 from typing_extensions import Unpack
@@ -104,6 +104,7 @@ class DigitsBenchmark(DigitsData):
             object.
         seed: Seed of the split, the corruptions and the unit tests.
         per_test: Images per unit test, >= 1.
+        far: Whether to add the OOD set "digits_far", patches of photographs, with the means over sets "near" and "far".
         loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
     Raises:
@@ -121,10 +122,31 @@ class DigitsBenchmark(DigitsData):
     """
 
     def __init__(
-        self, root: str | Path | None = None, *, seed: int = 0, per_test: int = 50, **loading: Unpack[LoadingOptions]
+        self,
+        root: str | Path | None = None,
+        *,
+        seed: int = 0,
+        per_test: int = 50,
+        far: bool = False,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
         folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
-        super().__init__(packed_streams(folder, _sets(seed, per_test)), seed, loading)
+        sets = [*_sets(seed, per_test), *([_far(seed)] if far else [])]
+        if far:
+            loading.setdefault("evaluation", {"aggregates": {"near": ["digits_near"], "far": ["digits_far"]}})
+        super().__init__(packed_streams(folder, sets), seed, loading)
+
+
+def _far(seed: int, count: int = 300) -> SmallSet:
+    """Patches of scikit-learn's two photographs, as wide as the digits."""
+    rng = np.random.default_rng([seed, count])
+    photos = [photo.mean(axis=2) / 255.0 for photo in load_sample_images().images]
+    patches = []
+    for index in range(count):
+        photo = photos[index % len(photos)]
+        top, left = (int(rng.integers(0, side - 8)) for side in photo.shape)
+        patches.append(entry("photo", index, photo[top : top + 8, left : left + 8], -1, -1))
+    return SmallSet("digits_far", Role.OOD, patches, (), facts(seed))
 
 
 def _sets(seed: int, per_test: int) -> list[SmallSet]:
