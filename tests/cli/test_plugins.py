@@ -105,10 +105,11 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_items_are_found_by_name(package: None) -> None:
     with pytest.warns(base.PluginWarning) as warned:
         found = detectors()
+    oodlit_detectors = [kind for kind in found.values() if kind.__module__.startswith("oodlit.")]
     assert sum(one.category is base.PluginWarning for one in warned) == 5
     assert found["mine"].__name__ == "Mine"
     assert detectors() == found  # without another warning
-    assert len(found) == 46
+    assert len(found) == len(oodlit_detectors) + 1
     with pytest.warns(base.PluginWarning, match="oodlit has an item of this name"):
         assert descriptions()["my_set"].title == "Mine"
     assert descriptions()["ninco"].title != "Not NINCO"
@@ -171,7 +172,7 @@ def test_a_package_from_the_template_is_installed_and_used(tmp_path: Path) -> No
     )
     assert done.stdout.count("exit 0") == 3, done.stdout + done.stderr
     assert "plug-in oodlit-top-gap" in done.stdout
-    assert "46 detectors" in done.stdout
+    assert f"{len(detectors()) + 1} detectors" in done.stdout
     assert "class_path: oodlit_top_gap.TopGap" in done.stdout
     assert "oodlit.detectors: TopGap of oodlit-top-gap" in done.stdout
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "tests"]
