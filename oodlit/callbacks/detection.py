@@ -12,6 +12,7 @@ from oodlit.detectors import Detector
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results, Settings
+from oodlit.results.files.image_features import read_features
 from oodlit.runs.choice import Probe, probe
 from oodlit.runs.images.recorder import ImageOptions, ImageRecorder
 from oodlit.runs.loggers import check_figures
@@ -41,7 +42,10 @@ class OODDetection(WithDetectors):
             = the rule of the data, such as that of a `Benchmark`, or else "attained".
         unit_test_limit: FPR above which a unit test has failed; default 0.10.
         controls: True adds findings about what detectors react to, see `oodlit.results.controls`. Default: False.
-        num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
+        num_thumbnails: Accepted OOD images and rejected ID images kept per detector and set for the report, within a
+            limit for all detectors together; default 12, 0 = no pictures and no `explain`.
+        explain: Accepted OOD images per set whose nearest training images the report shows; default 6. The images of
+            the report, at most 240, go through the network once more, also for a map of the features. 0 = none.
         log_figures: Figures that loggers get which have a place for them (see docs/loggers.md): names of
             `oodlit.results.plots.FIGURES`; True (default) = histograms of scores, FPR per class, unit tests and
             severity curves of every data set that has them, a second or a few each; False = none.
@@ -84,6 +88,7 @@ class OODDetection(WithDetectors):
         unit_test_limit: float = 0.10,
         controls: bool = False,
         num_thumbnails: int = 12,
+        explain: int = 6,
         log_figures: bool | Sequence[str] = True,
         record: Record = dict,
         resume: bool = False,
@@ -92,12 +97,14 @@ class OODDetection(WithDetectors):
     ) -> None:
         super().__init__(IMAGES, detectors, fitted, Options(output_dir, strict, record, resume, keep_every_s))
         check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
+        check_int("OODDetection", "explain", explain, at_least=0)
         check_figures("OODDetection", log_figures)
         check_choice("OODDetection", "bank", bank, get_args(Copies))
         self.train_thresholds = train_thresholds
         self.evaluation = Settings(tpr=tpr, rule=rule or "attained", unit_test_limit=unit_test_limit, controls=controls)
         self.rule = rule
         self.num_thumbnails, self.log_figures, self.bank = num_thumbnails, log_figures, bank
+        self.explain = explain if num_thumbnails else 0
 
     results: Results | None
     recorder_type = ImageRecorder
@@ -111,13 +118,17 @@ class OODDetection(WithDetectors):
         of_data = dict(getattr(start.datamodule, "evaluation", {}))
         if self.rule is not None:
             of_data["rule"] = self.rule
-        options = ImageOptions(replace(self.evaluation, **of_data), self.train_thresholds, self.log_figures, self.bank)
+        evaluation = replace(self.evaluation, **of_data)
+        options = ImageOptions(evaluation, self.train_thresholds, self.log_figures, self.bank, self.explain)
         return ImageRecorder(start, options)
 
     def draw(self, results: Results, datamodule: Any, folder: Path) -> None:
         """Draw thumbnails and the page."""
         if self.num_thumbnails > 0:
-            save_thumbnails(results, folder, datamodule.read_images, per_detector=self.num_thumbnails)
+            features = read_features(folder)
+            save_thumbnails(
+                results, folder, datamodule.read_images, per_detector=self.num_thumbnails, features=features
+            )
         assert self.output_dir is not None
         name = self.output_dir.name
         write_report({name: results}, folder / "report.html", folders={name: folder})

@@ -12,7 +12,8 @@ from PIL import Image, ImageDraw, ImageFont
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results import ObjectResults
-from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store
+from oodlit.report.thumbnails import data_url, jpeg, load_thumbnails, store
+from oodlit.results.views.sampled_images import hash_of
 
 __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 

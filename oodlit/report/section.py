@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
+from oodlit.results.files.image_features import ImageFeatures
 from oodlit.results.glossary import MEAN
 from oodlit.results.run_record import RunRecord
 
@@ -54,11 +55,13 @@ class Shown:
         results: The run, with display names of detectors.
         thumbnails: Pictures of the run.
         record: The record of the run as it was stored; None = that of the results.
+        features: Neighbors and map of images.
     """
 
     results: Results
     thumbnails: ThumbnailStyles
     record: RunRecord | None = None
+    features: ImageFeatures = field(default_factory=ImageFeatures)
 
     @cached_property
     def rows(self) -> dict[Place, Any]:

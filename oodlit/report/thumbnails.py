@@ -1,16 +1,12 @@
 """Small pictures in the folder of results, so that the page needs no access to the images."""
 
 import base64
-import hashlib
-import heapq
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
-from itertools import islice, zip_longest
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from PIL import Image
 
 from oodlit.base.atomic import write_bytes
@@ -19,49 +15,17 @@ from oodlit.base.inside import file_inside
 from oodlit.base.json_files import read_json
 from oodlit.base.roles import Role
 from oodlit.results import Results
+from oodlit.results.files.image_features import FILE, ImageFeatures
 from oodlit.results.views.pools import hardest_classes
+from oodlit.results.views.sampled_images import hash_of, sampled_images
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""
-SAMPLE, EXTREME = 24, 48
-"""Images of a data set on the page: selected by a hash, and with extreme scores."""
-SETS = 4
-"""Number of OOD sets with a sample."""
 _WITHOUT = "delete {} to write the page without thumbnails"
 MAX_BYTES = 2_000_000
 """Largest file that is embedded in a page."""
 _KINDS = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg"}
 """First bytes of the files that thumbnails have."""
-
-
-def sampled_images(results: Results, *, per_detector: int = 12) -> dict[str, list[str]]:
-    """Keys of a bounded sample of the first OOD sets and of the ID set, by data set.
-
-    Args:
-        results: A run.
-        per_detector: Maximum number of images with extreme scores per detector: accepted OOD images and rejected ID
-            images. They are taken in turns, so that every detector has some.
-
-    Returns:
-        Up to `SAMPLE` images selected by a hash of their keys and `EXTREME` others per data set.
-    """
-    outside = [info for info in results.datasets if info.role is Role.OOD][:SETS]
-    return {
-        info.name: _sample(results, results.images(info.name), per_detector, of_id=info.role is Role.ID)
-        for info in [*outside, results.id_dataset]
-    }
-
-
-def _sample(results: Results, rows: pd.DataFrame, per_detector: int, *, of_id: bool) -> list[str]:
-    columns = []
-    for name in results.detectors:
-        scores, threshold = rows[name].to_numpy(dtype=float), results.threshold(name)
-        wrong = np.flatnonzero(scores < threshold if of_id else scores >= threshold)
-        order = np.argsort(scores[wrong] if of_id else -scores[wrong], kind="stable")[:per_detector]
-        columns.append(rows["key"].to_numpy()[wrong[order]].tolist())
-    turns = (key for turn in zip_longest(*columns) for key in turn if key is not None)
-    extreme = list(islice(dict.fromkeys(turns), EXTREME))
-    return list(dict.fromkeys([*extreme, *heapq.nsmallest(SAMPLE, rows["key"], key=hash_of)]))
 
 
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
@@ -83,6 +47,7 @@ def save_thumbnails(
     read_images: Callable[[list[str]], Mapping[str, Image.Image]],
     *,
     per_detector: int = 12,
+    features: ImageFeatures | None = None,
 ) -> None:
     """Write small copies of the images that the page shows to `folder/thumbnails`.
 
@@ -94,8 +59,16 @@ def save_thumbnails(
         folder: Folder of the results.
         read_images: Returns decoded images by key, such as `OODDataModule.read_images`.
         per_detector: Maximum number of images with extreme scores per detector and set. Default 12.
+        features: Has neighbors of images, which are stored as well. None (default) = no neighbors.
     """
-    store(folder, read_images(keys_to_show(results, per_detector=per_detector)), SIDE)
+    keys = [*keys_to_show(results, per_detector=per_detector), *neighbor_keys(features)]
+    store(folder, read_images(list(dict.fromkeys(keys))), SIDE)
+
+
+def neighbor_keys(features: ImageFeatures | None) -> list[str]:
+    """Keys of the training images near others."""
+    nearest = {} if features is None else features.nearest
+    return list(dict.fromkeys(near.key for own in nearest.values() for near in own))
 
 
 def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
@@ -111,14 +84,10 @@ def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
     write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
 
 
-def hash_of(key: str) -> str:
-    """Return a hash of the key of an image."""
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
 def clear_thumbnails(folder: Path) -> None:
     """Remove the thumbnails of an earlier run from `folder`."""
     target = file_inside(folder, "thumbnails")
+    (target / FILE).unlink(missing_ok=True)
     index = target / "index.json"
     if not index.is_file():
         return

@@ -10,17 +10,20 @@ from oodlit.report.detector_choice import choose
 from oodlit.report.headline import Column, mean_rates, partial_text, percent_text
 from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
-from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
+from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails, neighbor_keys
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.display_names import displayed
+from oodlit.results.files.image_features import read_features
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name
 
 
 def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict[str, Any]:
     """Everything that the template needs of one run; `prefix` begins the CSS classes of its thumbnails."""
-    thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(results)), prefix)
-    shown = Shown(displayed(results), thumbnails, results.run)
+    features = read_features(folder)
+    keys = [*keys_to_show(results), *neighbor_keys(features)]
+    thumbnails = ThumbnailStyles(load_thumbnails(folder, keys), prefix)
+    shown = Shown(displayed(results), thumbnails, results.run, features)
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),

@@ -4,7 +4,6 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -317,8 +316,7 @@ class ScoredRun(RowKind):
         not_drawn: Exception | None = None
         if self.output is not None:
             fitted = {name: self.detectors[name] for name in self.results.detectors}
-            draw = partial(self.start.draw, self.results, self.datamodule)
-            not_drawn = self.output.finish(self.write, draw, fitted, self.start.earlier.origin)
+            not_drawn = self.output.finish(self.write, self.draw, fitted, self.start.earlier.origin)
         try:
             if self.trainer.loggers:
                 log_to_all(self.trainer.loggers, self.run_log(), self.start.owner)
@@ -328,6 +326,10 @@ class ScoredRun(RowKind):
         warn_of_skipped(self.skipped)
         for finding in (found for found in self.findings() if found.kind not in REPORTED_EARLIER):
             warnings.warn(finding.text, FindingWarning, stacklevel=2)
+
+    def draw(self, folder: Path) -> None:
+        """Draw pictures and the page into a folder."""
+        self.start.draw(self.results, self.datamodule, folder)
 
     def stop(self, error: BaseException) -> str:
         """Discard an interrupted fit; return what is kept, as text."""

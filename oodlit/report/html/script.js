@@ -90,7 +90,7 @@ all(".look").forEach(box => {
     slider.setAttribute("aria-valuetext", `keeps ${data.shares[step]} of the ID images`);
     const grid = document.createElement("div");
     own.order[k].forEach((place, i) => {
-      const [name, prediction, shot, path] = data.sets[k].images[place], rejected = own.steps[k][i] > step;
+      const [name, prediction, shot, path, near] = data.sets[k].images[place], rejected = own.steps[k][i] > step;
       if (rejected && !(own.steps[k][i - 1] > step)) add(grid, "p", "rejected", "cut");
       const figure = add(grid, "figure", "", rejected ? "rejected" : "");
       figure.title = path;
@@ -100,6 +100,13 @@ all(".look").forEach(box => {
       const from = data.shares[own.steps[k][i]];
       figure.append(document.createElement("br"));
       add(figure, "span", from ? `from ${from} TPR` : "never accepted", "soft");
+      if (near.length) add(add(figure, "details", ""), "summary", "nearest");
+      near.forEach(([label, picture, about]) => {
+        const row = add(figure.lastChild, "div", "");
+        row.title = about;
+        if (picture) add(row, "i", "", `icon ${picture}`);
+        row.append(label);
+      });
     });
     box.querySelector(".thumbs").replaceChildren(...grid.childNodes);
   };

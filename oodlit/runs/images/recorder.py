@@ -22,10 +22,13 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
+from oodlit.results.files.image_features import write_features
 from oodlit.results.run_record import ImageRunRecord
+from oodlit.results.views.sampled_images import accepted_by_most, sampled_images
 from oodlit.runs.datasets import dataset_infos
 from oodlit.runs.images.duplicates import Digests
 from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted
+from oodlit.runs.images.nearest_training import TrainingKeys, features_of, image_features
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.loggers import RunLog, figures_of
@@ -47,12 +50,14 @@ class ImageOptions(NamedTuple):
         train_thresholds: Whether training images are read even if no detector is fitted.
         log_figures: Figures that loggers get.
         bank: Where copies of the bank of training images are kept.
+        explain: Number of accepted OOD images per set whose nearest training images are kept; 0 = keep no features.
     """
 
     evaluation: Settings
     train_thresholds: bool
     log_figures: bool | Sequence[str]
     bank: Copies
+    explain: int
 
 
 class ImageRecorder(ScoredRun):
@@ -71,6 +76,7 @@ class ImageRecorder(ScoredRun):
         self.one_shape = True
         """Whether all images of this process had the shape of the probe's images after the transform."""
         self.digests = Digests()
+        self.training_keys = TrainingKeys()
 
     def make_rows(self) -> dict[str, ImageRows]:
         """Empty rows by data set; all training images together are one set.
@@ -132,6 +138,8 @@ class ImageRecorder(ScoredRun):
             check_labels(outputs, stream)
             self.clock.enter("statistics")
             self.statistics.update(outputs)
+            if self.images.explain:
+                self.training_keys.add(outputs.keys)
             self.clock.enter(OTHER)
 
     def take_test(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
@@ -203,6 +211,7 @@ class ImageRecorder(ScoredRun):
             masked_accuracy=masked_accuracy(self.rows, scores, self.group),
             findings=[*run.findings, *unlisted(pools, self.group), *shared],
         )
+        self.training_keys.join(self.group)
         self.clock.enter("metrics")
         results = Results.from_scores(
             scores, self.datasets(), active, run=run, estimates=severities, **self.images.evaluation.to_json()
@@ -227,6 +236,21 @@ class ImageRecorder(ScoredRun):
         """Write the results to a folder."""
         made = self.results
         return storage.write(folder, table=made.table, scores=made.scores, run=made.run, parts=made.parts, **options)
+
+    def draw(self, folder: Path) -> None:
+        """Draw the page; before that, keep features of the images on it."""
+        if self.images.explain and not self.is_recorded and TrainSample in self.statistics:
+            sample = self.statistics[TrainSample]
+            if sample.num_samples and "features" in sample.fields:
+                keys, inside = sampled_images(self.results), self.results.id_dataset.name
+                found = features_of(self.module, self.datamodule, self.choice.transform, keys)
+                explained = [
+                    key
+                    for name, own in keys.items()
+                    for key in accepted_by_most(self.results, name, own, self.images.explain * (name != inside))
+                ]
+                write_features(folder, image_features(sample, self.training_keys, found, explained))
+        super().draw(folder)
 
     def run_log(self) -> RunLog:
         """Values, settings, summary and figures."""

@@ -13,9 +13,9 @@ from oodlit.metrics import acceptance_threshold
 from oodlit.report.detector_choice import choose
 from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import Section, Shown
-from oodlit.report.thumbnails import sampled_images
 from oodlit.results import DatasetInfo
 from oodlit.results.names import readable
+from oodlit.results.views.sampled_images import sampled_images
 
 SHARES = [*(step / 100 for step in range(1, 100)), 0.995, 1.0]
 """Shares of ID images that the slider can keep, besides that of the run."""
@@ -52,12 +52,13 @@ def _content(shown: Shown, rows: Mapping[str, pd.DataFrame]) -> dict[str, Any]:
         "step": step,
         "steps": len(shares),
         "has_pictures": has_pictures,
+        "num_train": shown.features.num_train if shown.features.nearest else 0,
         "first": _first(shown.detectors[start], sets, detectors[start], step),
     }
 
 
-def _images(shown: Shown, info: DatasetInfo, sample: pd.DataFrame) -> list[list[str]]:
-    """For every image: its class, the predicted class, CSS classes of its picture, and its path."""
+def _images(shown: Shown, info: DatasetInfo, sample: pd.DataFrame) -> list[list[Any]]:
+    """For every image: its class, the predicted class, CSS classes of its picture, its path, and its neighbors."""
     names, inside = info.class_names, shown.inside
     group = "label" if info.role is Role.ID else "group"
     return [
@@ -66,6 +67,14 @@ def _images(shown: Shown, info: DatasetInfo, sample: pd.DataFrame) -> list[list[
             _class_name(inside, prediction),
             shown.thumbnails.classes(key),
             readable(key),
+            [
+                [
+                    _class_name(inside, near.label),
+                    shown.thumbnails.classes(near.key),
+                    f"{readable(near.key)}, distance {near.distance:.3g}",
+                ]
+                for near in shown.features.nearest.get(key, ())
+            ],
         ]
         for key, own, prediction in zip(
             sample.index, sample[group].tolist(), sample["prediction"].tolist(), strict=True
