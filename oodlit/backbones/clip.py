@@ -61,7 +61,7 @@ class ZeroShotClassifier(nn.Module):
         if useless := [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]:
             raise InvalidArgumentError(
                 f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite (first"
-                f" classes: {', '.join(map(str, useless[:3]))}); every class requires a text embedding"
+                f" classes: {', '.join(map(str, useless[:3]))}); pass a finite text embedding for every class"
             )
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")

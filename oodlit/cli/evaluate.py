@@ -76,14 +76,14 @@ def evaluate(
 ) -> int:
     """Score a backbone with detectors on data sets.
 
-    Writes results and an HTML page. Write classes as class_path and init_args.
+    Writes results and an HTML page. In the file, write your own class as class_path and init_args.
 
     Args:
         backbone: timm name, paper's model (ninco:ResNet50), or class
         data: class of an OODDataModule, such as ImageNetBenchmark
         benchmark: name from oodlit list benchmarks, replaces --data
         root: folder of the benchmark's data sets (default: .)
-        detectors: list of classes, or all (default: without extra passes)
+        detectors: list or all (default: all without extra forward passes)
         fitted: fitted detectors of an earlier run (OUT/fitted)
         features: YAML file of recorded features, instead of a network
         cache: feature cache; missing features are recorded first

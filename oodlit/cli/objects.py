@@ -71,7 +71,7 @@ def evaluate(
         class_names: known classes, A,B (default: as annotated)
         out: folder for results (default: oodlit-results)
         t_star: minimum confidence (default: that of the best F1)
-        tau_rule: quantile or normal threshold (default: per --rules)
+        tau_rule: OOD threshold: quantile or normal (default: per --rules)
         tpr: share of ID boxes to keep (default: 0.95)
         iou: overlap that counts as a hit
         rules: exact, or published as in FMIYC
@@ -172,7 +172,7 @@ def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) 
         name = next(iter(like)) if like and len(like) == 1 else Path(text).name.partition(".")[0]
         named = [(name, "=", text)]
     if wrong := [part for part, pieces in zip(parts, named, strict=True) if not all(pieces)]:
-        raise UsageError(f"{option}: {wrong[0]!r} has no name; write several files as NAME=FILE,NAME=FILE")
+        raise UsageError(f"{option}: expected NAME=FILE, got {wrong[0]!r}; write several files as NAME=FILE,NAME=FILE")
     files = {name: Path(file) for name, _, file in named}
     if len(files) < len(named):
         raise UsageError(f"{option}: {text!r} repeats the name of a split")

@@ -52,11 +52,11 @@ def build(
     """Write a folder, archive or file list as shards.
 
     Archives are not unpacked, and image bytes are copied as they are. Run the command again to resume an interrupted
-    build. NAME is a data set of 'oodlit list datasets', or your own name with --role, where folders are classes.
+    build. NAME is a data set of 'oodlit list datasets', or a name for your own data with --role; folders are classes.
 
     Args:
         name: a known data set, or your own name
-        source: folder, archive, or shards (for generated sets)
+        source: folder, archive, or ID shards (for generated sets)
         out: folder for the shards
         role: role of a custom set: train, id, ood, shift or unit_test
         file_list: .csv with path, label, group, or text file of paths

@@ -49,8 +49,10 @@ def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
                 f" {IMAGENET!r}"
             ) from error
     found = tuple(names)
-    if not found or not all(isinstance(name, str) for name in found):
-        raise InvalidArgumentError(f"{where}: expected at least one name, all of type str; got {len(found)} values")
+    if not found:
+        raise InvalidArgumentError(f"{where}: expected at least one name, got none")
+    if other := [name for name in found if not isinstance(name, str)]:
+        raise InvalidArgumentError(f"{where}: expected names of type str, got {other[0]!r}")
     check_class_names(where, Role.OOD, found)
     return found
 
@@ -66,7 +68,7 @@ def _names_in(text: str, suffix: str) -> list[str]:
         raise ValueError(f"expected one name per line in a .txt file, or a .json or .yaml file; got {suffix}")
     if suffix not in (".json", ".yaml", ".yml"):
         if text.lstrip()[:1] in ("[", "{"):
-            raise ValueError("expected one name per line, got JSON; name the file .json")
+            raise ValueError("expected one name per line, got JSON; rename the file to .json")
         return [line.strip() for line in text.splitlines() if line.strip()]
     found = loads(text) if suffix == ".json" else load_yaml(text)
     if isinstance(found, dict) and sorted(map(str, found)) == sorted(map(str, range(len(found)))):

@@ -95,7 +95,9 @@ class ObjectBenchmark(OODDataModule):
         **reading: Unpack[ReadingOptions],
     ) -> None:
         if orientation not in (None, "stored", "displayed"):
-            raise InvalidArgumentError(f"expected orientation to be 'stored' or 'displayed', got {orientation!r}")
+            raise InvalidArgumentError(
+                f"ObjectBenchmark: expected orientation to be 'stored' or 'displayed', got {orientation!r}"
+            )
         names = None if class_names is None else tuple(class_names)
         roles = [] if train is None else [(train, Role.TRAIN)]
         roles += [(known, Role.ID), *((one, Role.OOD) for one in unknown)]

@@ -93,7 +93,9 @@ def head_of(given: GivenHead) -> Head:
         )
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
-        raise InvalidArgumentError("head: expected a floating-point weight of shape (classes, features)")
+        raise InvalidArgumentError(
+            f"head: expected a floating-point weight, got {None if weight is None else weight.dtype}"
+        )
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 

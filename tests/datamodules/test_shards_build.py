@@ -302,7 +302,7 @@ def test_an_invalid_manifest_is_an_error(tmp_path: Path, change: dict[str, objec
     data["splits"] = {} if change is None else {"test": data["splits"]["test"] | change}
     path.write_text(json.dumps(data))
     for use in (ShardSource, verify_shards, shard_info):
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the shards"):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the samples counted"):
             use(tmp_path)
 
 

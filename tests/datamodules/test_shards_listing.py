@@ -137,7 +137,7 @@ class TestListings:
             ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
             ("path,label\na.jpg,cat\n", r"'a\.jpg': expected a class index .*'cat'"),
             ("file,label\na.jpg,1\n", r"expected a header with the column 'path'"),
-            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups must be either names or numbers, .*'sea'"),
+            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups must be either all names or all numbers, .*'sea'"),
         ],
     )
     def test_faulty_lists(self, tmp_path: Path, text: str, message: str) -> None:

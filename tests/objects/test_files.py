@@ -266,9 +266,9 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.json,b.json", "'a.json' has no name"),
+        ("a.json,b.json", "NAME=FILE, got 'a.json'"),
         ("near=a.json,near=b.json", "repeats the name of a split"),
-        ("near=a.json,=b.json", "'=b.json' has no name"),
+        ("near=a.json,=b.json", "NAME=FILE, got '=b.json'"),
     ],
 )
 def test_names_of_splits(text: str, message: str) -> None:

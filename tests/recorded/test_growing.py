@@ -262,7 +262,7 @@ def test_beside_a_run_that_goes_on_in_the_middle_of_a_stream_it_is_refused(tmp_p
     with pytest.raises(DataError, match="killed"):
         make_trainer(OODDetection([MSP()], **options)).predict(make_module(), data, return_predictions=False)
     detection = OODDetection([MSP()], **options)
-    with pytest.raises(InvalidArgumentError, match="'val' is neither in the cache nor read by this run"):
+    with pytest.raises(InvalidArgumentError, match="'val' is neither cached nor read by this run"):
         make_trainer(detection, FeatureCache(tmp_path / "cache")).predict(make_module(), data, return_predictions=False)
 
 

@@ -183,10 +183,10 @@ def unit_test_source(
         InvalidArgumentError: `count` is below 1, the source is empty, or it yields tensors.
         DataError: A chosen image cannot be read.
     """
-    if count < 1 or not len(images):
-        raise InvalidArgumentError(
-            f"unit tests: expected count and number of ID images to be at least 1, got {count} and {len(images)}"
-        )
+    if count < 1:
+        raise InvalidArgumentError(f"unit tests: expected count to be at least 1, got {count}")
+    if not len(images):
+        raise InvalidArgumentError("unit tests: expected at least one ID image, got none")
     rng = np.random.default_rng(seed)
     rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
     distinct, index = np.unique(np.concatenate(rounds)[:count], return_inverse=True)

@@ -145,7 +145,9 @@ def sample_of(item: Any) -> Sample:
     key = item[KEY_FIELD]
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]
     if len(images) != 1:
-        raise DataError(f"pipeline: expected one image in {key!r}, got {len(images)} ({sorted(map(str, item))})")
+        raise DataError(
+            f"pipeline: expected one image in {key!r}, got {len(images)}; its fields: {sorted(map(str, item))}"
+        )
     meta = item.get(META_FIELD)
     group = meta.get("group", -1) if isinstance(meta, Mapping) else -1
     origin = str(item.get("__url__", ""))

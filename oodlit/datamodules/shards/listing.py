@@ -241,7 +241,9 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
     rows = _csv_rows(list_file) if list_file.suffix.lower() == ".csv" else _plain_rows(list_file, known)
     groups = sorted({group for _, _, _, group in rows if not _is_index(group)})
     if groups and any(_is_index(group) and group not in ("", "-1") for _, _, _, group in rows):
-        raise DataError(f"{list_file}: groups must be either names or numbers, got both (such as {groups[0]!r})")
+        raise DataError(
+            f"{list_file}: groups must be either all names or all numbers, got both; the first name is {groups[0]!r}"
+        )
     assignments: dict[str, Assignment] = {}
     for line, path, label, group in rows:
         where = f"{list_file}, line {line}: {path!r}"

@@ -69,7 +69,7 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         if extra := [name for name in found if name not in listed]:
             raise DataError(
                 f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove the file, or remove the"
-                " manifest to count the shards instead"
+                " manifest to have the samples counted"
             )
         return select_split(infos, split, folder)
     if not found:

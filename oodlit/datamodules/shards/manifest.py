@@ -19,7 +19,7 @@ INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
 MAX_MANIFEST_BYTES = 2**26
 """Largest manifest, which is read into memory."""
-_HINT = "; restore the manifest, or remove it to count the shards instead"
+_HINT = "; restore the manifest, or remove it to have the samples counted"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
 

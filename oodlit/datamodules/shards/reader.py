@@ -161,7 +161,7 @@ class ShardSource:
                 if count == record.samples:
                     raise DataError(
                         f"shard {where}: expected {record.samples} samples according to the manifest, found more, next"
-                        f" {raw.key!r}; restore the shard, or remove the manifest to count the shards instead"
+                        f" {raw.key!r}; restore the shard, or remove the manifest to have the samples counted"
                     )
                 if count == following:
                     yield read_sample(file, raw, where)

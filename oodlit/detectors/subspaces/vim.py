@@ -114,8 +114,8 @@ class ViM(ResidualDetector):
             )
         if level / scale < 2 * space.slope:
             self.note(
-                f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}: along directions that no"
-                " training image uses, the energy would otherwise grow faster than the residual term"
+                f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}. With the lower value, images"
+                " far from all training images could get high scores, because the energy grows faster than the residual"
             )
         return max(level / scale, 2 * space.slope)
 

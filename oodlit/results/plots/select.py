@@ -28,9 +28,11 @@ def chosen_models(
 ) -> list[tuple[str, RunResults]]:
     """Results of one or more models with their names; missing names are replaced by the names of the networks."""
     models = list(results) if isinstance(results, Sequence) else [results]
-    if not models or (names is not None and len(names) != len(models)):
+    if not models:
+        raise InvalidArgumentError(f"{figure}: expected at least one result, got none")
+    if names is not None and len(names) != len(models):
         raise InvalidArgumentError(
-            f"{figure}: expected one name per result, got {len(models)} results and {len(names or [])} names"
+            f"{figure}: expected one name per result, got {len(models)} results and {len(names)} names"
         )
     titles = names if names is not None else [model_name(one) or f"model {i + 1}" for i, one in enumerate(models)]
     return list(zip(titles, models, strict=True))

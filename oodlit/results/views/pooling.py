@@ -34,8 +34,8 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         warnings.warn(
-            f"{int(shared.sum())} of {len(rows)} images occur in more than one of {', '.join(names)}"
-            f" and are counted once, first: {', '.join(rows.loc[shared, 'key'][:3])}",
+            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} rows repeat an image of another set"
+            f" and are left out, such as {', '.join(rows.loc[shared, 'key'][:3])}",
             SharedImagesWarning,
             stacklevel=3,
         )

@@ -55,9 +55,9 @@ class FeatureRecorder(Recorder):
         known = cached | {stream.name for stream in self.streams}
         if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
             raise InvalidArgumentError(
-                f"FeatureCache: {unread[0]!r} is neither in the cache nor read by this run. If it is the training set,"
-                " pass train_thresholds=True to OODDetection; if an interrupted run has already read it, pass"
-                " resume=False; otherwise remove the stream from the data, or record without OODDetection"
+                f"FeatureCache: the cache would be incomplete: stream {unread[0]!r} is neither cached nor read by this"
+                " run. For the training set, pass train_thresholds=True to OODDetection. For a stream that an"
+                " interrupted run has read, pass resume=False. Otherwise, remove the stream from the data"
             )
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:

@@ -141,7 +141,7 @@ def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
             scores = detector.score(_with_nan(data.tests, name))
         except OodlitError as error:
             if "nan" not in str(error).lower():
-                raise AssertionError(f"NaN in {name}: the error does not mention NaN: {error}") from error
+                raise AssertionError(f"NaN in {name} raised an error that does not mention NaN: {error}") from error
         else:
             raise AssertionError(f"NaN in {name} of image 1 was scored {float(scores[1]):.6g}")
 
