@@ -1,7 +1,7 @@
 """Means over data sets beside published ones, and controls."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -29,7 +29,7 @@ def sections(shown: Shown) -> Iterator[Section]:
         yield Section("means", title, title.lower(), "means.html", content)
 
 
-def _mean(shown: Shown, name: str, sets: list[str]) -> dict[str, Any]:
+def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
     """Values of one mean over data sets, by detector."""
     results = shown.results
     rows = results.table[(results.table["dataset"] == name) & (results.table["ood_class"] == "")]
@@ -64,9 +64,9 @@ def _cell(row: Mapping[Any, Any]) -> dict[str, str]:
     return {"text": percent_text(row["value"]), "interval": interval}
 
 
-def _published(shown: Shown, sets: list[str]) -> dict[str, str]:
+def _published(shown: Shown, sets: Sequence[str]) -> dict[str, str]:
     """Published AUROC of the same mean by detector, for the network of the run."""
-    found = {}
+    found: dict[str, str] = {}
     for table in published_tables().values():
         names = [name for name, of in table.protocol.sets.items() if set(of) == set(sets)]
         if not names or any(name in table.protocol.shifted for name in names[:1]):
