@@ -4,6 +4,7 @@ import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
@@ -48,7 +49,7 @@ def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
                 f"{where}: cannot read the file ({error}); pass a list of names, a file with one name per line, or"
                 f" {IMAGENET!r}"
             ) from error
-    found = tuple(names)
+    found: tuple[Any, ...] = tuple(names)
     if not found:
         raise InvalidArgumentError(f"{where}: expected at least one name, got none")
     if other := [name for name in found if not isinstance(name, str)]:

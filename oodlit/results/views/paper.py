@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import pandas as pd
 from msgspec import structs
@@ -107,8 +108,8 @@ def paper_table(
         run = structs.replace(results.run, detectors=list(dict.fromkeys(detectors)))
         results = RunResults(results.scores, results.table, run, results.estimates)
     wide = summary(results, metrics)
-    found: list[Place] = [(str(dataset), str(metric)) for dataset, metric in wide.columns.tolist()]
-    places = sorted(found, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
+    found: list[Any] = wide.columns.tolist()
+    places: list[Place] = sorted(found, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
     columns = [_column(results, place, wide[place], intervals=intervals) for place in places]
     ood = [place for place in places if results.dataset(place[0]).role is Role.OOD]
     columns[len(ood) : len(ood)] = _averages(results, wide, ood)

@@ -127,4 +127,5 @@ def image_features(
 
 
 def _normalized(rows: Tensor) -> Tensor:
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-300)
+    norms: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / norms.clamp(min=1e-300)

@@ -83,10 +83,11 @@ def _published(shown: Shown, sets: Sequence[str]) -> dict[str, str]:
 def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
     kinds = [kind for kind in ("halves", "training", "covariate", "semantic") if kind in means]
+    values: dict[str, dict[str, float]] = means.to_dict()
     return [
         {
             "detector": detector,
-            "cells": {k: percent_text(v) if (v := means.loc[detector, k]) == v else "-" for k in kinds},
+            "cells": {k: "-" if math.isnan(v := values[k][detector]) else percent_text(v) for k in kinds},
         }
         for detector in shown.detectors
         if detector in means.index
