@@ -7,7 +7,9 @@ from typing import Any, get_args
 
 from oodlit._lightning import pl
 from oodlit.base.checks import check_choice, check_int
+from oodlit.base.roles import Role
 from oodlit.callbacks.with_detectors import WithDetectors
+from oodlit.datamodules.thinning import MAX_TO_CLASSIFY
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.report import save_thumbnails, write_report
@@ -125,7 +127,9 @@ class OODDetection(WithDetectors):
     def draw(self, results: Results, datamodule: Any, folder: Path) -> None:
         """Draw thumbnails and the page."""
         if self.num_thumbnails > 0:
-            features = read_features(folder)
+            # To find images in shards, all headers are read: too slow for the pictures of a few training images.
+            is_large = any(len(s) > MAX_TO_CLASSIFY for s in getattr(datamodule, "streams", ()) if s.role is Role.TRAIN)
+            features = None if is_large else read_features(folder)
             save_thumbnails(
                 results, folder, datamodule.read_images, per_detector=self.num_thumbnails, features=features
             )

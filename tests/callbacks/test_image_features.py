@@ -1,5 +1,8 @@
 """Features of the images on the page: neighbors and map against plain loops, keys for any order, and a whole run."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -71,7 +74,11 @@ def test_the_same_keys_are_kept_in_any_order_and_any_batches(order, size):
         assert len(kept[0]) == 5
 
 
-def test_a_run_keeps_neighbors_and_draws_the_map_unless_it_is_told_not_to(tmp_path):
+def _pictured(folder: Path) -> list[str]:
+    return list(json.loads((folder / "thumbnails" / "index.json").read_text(encoding="utf-8")))
+
+
+def test_a_run_keeps_neighbors_and_draws_the_map_unless_it_is_told_not_to(tmp_path, monkeypatch):
     module, streams = make_module(), make_streams()
     known = next(stream for stream in streams if stream.name == "val")
     like_known = [Sample(s.key, 0.97 * s.image, group=i % 3) for i, s in enumerate(known.source.samples)]
@@ -86,6 +93,11 @@ def test_a_run_keeps_neighbors_and_draws_the_map_unless_it_is_told_not_to(tmp_pa
     assert found.num_train == len(streams[0])
     assert all(near.key.startswith("train/") for own in found.nearest.values() for near in own)
     assert set(found.points) == {"", "far", "val"}
+    assert any(key.startswith("train/") for key in _pictured(tmp_path / "with"))
+    monkeypatch.setattr("oodlit.callbacks.detection.MAX_TO_CLASSIFY", 1)
+    run([MSP(), KNN(k=3)], output_dir=tmp_path / "large", explain=2, **options)
+    assert _pictured(tmp_path / "large")
+    assert not any(key.startswith("train/") for key in _pictured(tmp_path / "large")), "reading them takes too long"
     page, without = ((tmp_path / name / "report.html").read_text(encoding="utf-8") for name in ("with", "without"))
     for part in ("<summary>nearest</summary>", 'aria-label="map of features"'):
         assert part in page
