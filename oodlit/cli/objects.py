@@ -71,7 +71,7 @@ def evaluate(
         class_names: known classes, A,B (default: as annotated)
         out: folder for results (default: oodlit-results)
         t_star: minimum confidence (default: that of the best F1)
-        tau_rule: OOD threshold: quantile or normal (default: of --rules)
+        tau_rule: OOD threshold: quantile or normal (default: --rules)
         tpr: share of ID boxes to keep (default: 0.95)
         iou: overlap that counts as a hit
         rules: exact, or published as in FMIYC

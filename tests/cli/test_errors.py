@@ -122,7 +122,7 @@ HELP = " (see 'oodlit evaluate --help')"
         (
             "--data=DigitBenchmark",
             "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark' or 'DigitPoolBenchmark' or"
-            " 'ImageNetBenchmark'? Known: DigitPoolBenchmark, DigitsBenchmark, ImageNetBenchmark, OODDataModule,"
+            " 'Benchmark'? Known: Benchmark, DigitPoolBenchmark, DigitsBenchmark, ImageNetBenchmark, OODDataModule,"
             " PhotosBenchmark",
         ),
         (
