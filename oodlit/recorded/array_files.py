@@ -67,7 +67,9 @@ def read_array(path: str | Path, name: str) -> Any:
     found = read_arrays(path)
     if name in found or len(found) == 1:
         return found.get(name, next(iter(found.values())))
-    raise InvalidArgumentError(f"{path}: expected an array called {name!r}, or only one; got {sorted(found)}")
+    raise InvalidArgumentError(
+        f"{path}: expected a single array, or one called {name!r}; the file has {', '.join(sorted(found))}"
+    )
 
 
 def _npz(file: Path) -> Arrays:

@@ -148,7 +148,7 @@ def check_memory(
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
             f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}) and {available / 1e9:.2f} GB are"
-            f" free; set bank_size of KNN, or remove the detector{fewer}"
+            f" free; set bank_size of KNN, or remove detectors that need the largest of these{fewer}"
         )
     return needed
 

@@ -86,7 +86,7 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
 
 def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batch():
     module = OODModule(CountingNet(6))
-    with pytest.raises(RequirementError, match="knn: needs a train stream"):
+    with pytest.raises(RequirementError, match="knn: needs training images"):
         run([KNN(k=3)], streams=make_streams(with_train=False), module=module)
     assert len(set(module.network.seen)) == PROBE_IMAGES
 

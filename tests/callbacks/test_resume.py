@@ -290,10 +290,12 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
     assert "resuming after" in done.stderr
     found = re.search(r"continuing at image (\d+) of (\d+) of (\w+)", done.stderr)
-    assert found is not None
-    number, total, name = found.groups()
-    assert int(total) <= 4 * BATCHES[name]
-    assert 1 < int(number) <= int(total)
+    if found is None:  # both processes were killed between two data sets
+        assert f"{BATCHES['val'] // processes} batches of val" in done.stderr
+    else:
+        number, total, name = found.groups()
+        assert int(total) <= 4 * BATCHES[name]
+        assert 1 < int(number) <= int(total)
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
 
 

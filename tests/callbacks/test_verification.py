@@ -81,7 +81,8 @@ def test_a_compiler_that_is_wrong_is_refused_before_anything_counts(monkeypatch)
     wrong = lambda graph, _: lambda *arguments: tuple(2 * v for v in graph(*arguments))  # noqa: E731
     monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=wrong))
     with pytest.raises(
-        RequirementError, match=r"^tiny with compile=default: the logits of the first images deviate .*leave"
+        RequirementError,
+        match=r"^tiny with compile=default: the logits of the first images deviate .*remove the option",
     ):
         run([MSP()], module=module(compile=True), streams=make_streams(with_train=False))
     torch.compiler.reset()

@@ -121,7 +121,7 @@ def test_values_have_the_types_of_their_options(tmp_path: Path, capsys: pytest.C
     given = resolved(tmp_path, capsys, "--head", "3", "--max_batches=2", "--strict", "--precision=16")
     assert (given["head"], given["max_batches"], given["strict"], given["precision"]) == ("3", 2, True, "16")
     assert given["tpr"] == 0.1
-    assert list(given)[:3] == ["backbone", "data", "detectors"]
+    assert list(given)[:3] == ["backbone", "data", "benchmark"]
     assert "debug" not in given
     assert resolved(tmp_path, capsys, "--data.root=null")["data"]["init_args"]["root"] is None
 

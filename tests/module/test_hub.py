@@ -69,7 +69,7 @@ def keep(cache: Path, repository: str, file: str) -> None:
 def test_without_a_network_the_answer_comes_before_timm_tries(network: Session, created: list[str]) -> None:
     message = (
         r"^backbone 'resnet10t': the weights 'timm/resnet10t\.c3_in1k' are not on this machine, and https://\S+ cannot"
-        r" be reached \(ConnectionError: Name or service not known\); connect to the network, or pass weights=PATH"
+        r" be reached \(ConnectionError: Name or service not known\); connect to the internet, or pass weights=PATH"
     )
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         load_network("resnet10t")

@@ -323,7 +323,7 @@ def test_boxes_are_paired_within_their_image_alone() -> None:
 def test_a_complete_run_is_not_repeated_and_another_one_is(folder, tmp_path) -> None:
     options = {"output_dir": tmp_path / "out", "resume": True}
     predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
-    with pytest.raises(RunIsCompleteError, match=r"load it with ObjectResults\.load"):
+    with pytest.raises(RunIsCompleteError, match=r"load the results with ObjectResults\.load"):
         predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
     for change in ({"settings": SETTINGS.changed(t_star=0.3)}, {"t_star_rule": "f1"}, {"fit_on": "matched"}):
         predict([MSP()], benchmark(folder, sets=["near_coco"]), **options | change)

@@ -131,7 +131,7 @@ SHOWN = "{features: a.npy, logits: b.npy}"
         ({"id": "val.npz", "ood": ["val.npz", "val.pt"]}, "{far: far.npz}"),
         ({"id": "numpy.pt"}, 'torch.save({"features": features, "logits": logits}, file)'),
         ({"id": {"feature": "features.npy"}}, "did you mean 'features'"),
-        ({"id": {"features": "head.npz"}}, "expected an array called 'features', or only one; got ['bias', 'weight']"),
+        ({"id": {"features": "head.npz"}}, "or one called 'features'; the file has bias, weight"),
         ({"id": "val.npz", "head": "val.npz"}, "expected 'weight' and optionally 'bias'"),
         ({"id": "features.csv"}, ".npz, .parquet, .pt"),
     ],

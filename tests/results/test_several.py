@@ -315,7 +315,7 @@ def test_one_run_or_none_is_no_comparison(runs: dict[str, Results]) -> None:
         compare_runs({"small": runs["small"]})
     with pytest.raises(InvalidArgumentError, match="expected at least one run"):
         run_columns({})
-    with pytest.raises(UnknownNameError, match="data set to compare"):
+    with pytest.raises(UnknownNameError, match="common data set"):
         values_of_runs(runs, "nowhere")
     with pytest.raises(UnknownNameError, match="metric of 'near'"):
         values_of_runs(runs, "near", "aupr_s")

@@ -115,8 +115,8 @@ def _from_list(path: Path) -> dict[str, int]:
         return {PurePosixPath(name).stem: int(label) for name, label in lines}
     except (KeyError, ValueError, IndexError) as error:
         raise DataError(
-            f"{path}: expected one wnid per line, '<file> <class index>' per line, or a CSV with ImageId and"
-            f" PredictionString ({error})"
+            f"{path}: cannot read the labels ({type(error).__name__}: {error}); expected one wnid per line,"
+            " '<file> <class index>' per line, or a CSV with the columns ImageId and PredictionString"
         ) from error
 
 

@@ -160,8 +160,8 @@ class ShardSource:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
                     raise DataError(
-                        f"shard {where}: expected {record.samples} samples according to the manifest, found more, next"
-                        f" {raw.key!r}; restore the shard, or remove the manifest to have the samples counted"
+                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more,"
+                        f" first {raw.key!r}. Restore the shard, or remove the manifest to have the samples counted"
                     )
                 if count == following:
                     yield read_sample(file, raw, where)
@@ -171,8 +171,8 @@ class ShardSource:
                     return
         if count != record.samples:
             raise DataError(
-                f"shard {where}: expected {record.samples} samples according to the manifest, found {count}; restore"
-                f" the shard, or remove the manifest to count the shards instead"
+                f"shard {where}: the manifest lists {record.samples} samples, but the shard has {count}. Restore the"
+                " shard, or remove the manifest to have the samples counted"
             )
 
     def _name(self, record: ShardRecord) -> str:

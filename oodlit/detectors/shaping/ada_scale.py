@@ -160,9 +160,9 @@ class AdaSCALE(Detector):
         self.keep(weight_of_head=head.weight.double().clone(), bias=head.offset.double().clone())
         self.keep(constant=mean_bias(head), sample=statistics[ScalarSample].values(self.scalar))
         width = head.weight.shape[1]
-        for name, effect in (("shifted", "Q is 0"), ("active", "Co is 0")):
+        for name, effect in (("shifted", "the movement of features"), ("active", "the activity of features")):
             if _count(width, percent := getattr(self, name)) == 0:
-                self.note(f"{name}={percent:g} % of {width} features is less than one feature: {effect}")
+                self.note(f"{name}={percent:g} % of {width} features is less than one feature, so {effect} counts as 0")
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

@@ -164,7 +164,7 @@ def _columns(
 def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) -> list[str]:
     common = [n for n in next(iter(runs.values())).detectors if all(n in r.detectors for r in runs.values())]
     for name in detectors or ():
-        UnknownNameError.check("detector that all runs have", name, common)
+        UnknownNameError.check("common detector of the runs", name, common)
     names = list(dict.fromkeys(common if detectors is None else detectors))
     if not names:
         given = "expected at least one detector, got detectors=[]"

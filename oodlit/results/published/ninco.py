@@ -19,6 +19,7 @@ _PROTOCOL = Protocol(
 )
 _SETTINGS: dict[str, Stated] = {
     "Energy": {"temperature": 1.0},
+    "Mahalanobis": {"power": 0.0},
     "KNN": {"k": (1000, None), "bank_size": None},
     "ViM": {"dim": None},  # by the width, as the default here
     "ReAct": {"percentile": 99.0, "threshold": None, "then": None},
