@@ -86,13 +86,13 @@ def _counts(results: Results) -> str:
 
 
 def _at_one_percent(results: Results) -> str:
-    """What the best detector does if 1 % of the images are unknown; empty without labels or a single OOD set."""
+    """What the best detector does if 1 % of the images are like the first OOD set; empty without labels."""
     inside = results.images(next(info.name for info in results.datasets if info.role is Role.ID))
     is_labeled = len(inside) > 0 and bool(((inside["label"] >= 0) & (inside["prediction"] >= 0)).all())
     outside = [info.name for info in results.datasets if info.role is Role.OOD]
-    if not is_labeled or len(outside) != 1 or results.images(outside[0]).empty:
+    if not is_labeled or not outside or results.images(outside[0]).empty:
         return ""
-    return operating_sentence(results, prior=0.01)
+    return operating_sentence(results, outside[0], prior=0.01)
 
 
 def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:

@@ -93,14 +93,16 @@ def scores_of(results: RunResults, detector: str, dataset: str) -> Scores:
 def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
     """The detector with the lowest joint AUGRC, and what it does at the TPR of the run.
 
-    Such as: "If 1 % of the images are unknown, knn has the lowest joint risk: it accepts 94.1 % of the images, and
-    0.9 % [0.4, 1.9] of them are errors".
+    Such as: "If 1 % of the images are unknown, like those of near, KNN has the lowest joint risk: it accepts 94.1 % of
+    the images, and 0.9 % [0.4, 1.9] of them are errors".
     """
+    dataset = _ood_set(results, dataset)
     best = operating_points(results, dataset, prior=prior).iloc[0]
     name = display_names(results.run).get(best.detector, best.detector)
     low, high = (f"{100 * best[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
-        f"If {100 * float(prior):g} % of the images are unknown, {name} has the lowest joint risk: it accepts"
+        f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {name} has the lowest joint"
+        " risk: it accepts"
         f" {100 * best.coverage:.1f} % of the images, and {100 * best.risk:.1f} % [{low}, {high}] of them are errors"
     )
 
