@@ -73,6 +73,17 @@ def test_files_are_short():
     assert {file: lines for file, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
 
 
+def test_no_part_of_a_message_stands_alone():
+    """Lines of a text without brackets around them: the later lines would be lost."""
+    alone = [
+        f"{name}:{node.lineno}"
+        for name, source in sources().items()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.JoinedStr)
+    ]
+    assert alone == []
+
+
 def test_folders_have_few_files():
     sizes = Counter((file.parent, file.suffix) for file in PACKAGE.rglob("*.*") if file.suffix != ".pyc")
     assert {kind: number for kind, number in sizes.items() if number > MAX_FILES} == {}

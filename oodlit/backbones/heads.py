@@ -304,7 +304,9 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
         return flat, bias.detach().float() if isinstance(bias, Tensor) else flat.new_zeros(len(flat))
     width = _width(layer) or width
     if width is None:
-        raise RequirementError(f"the width of {type(layer).__name__} is unknown")
+        raise RequirementError(
+            f"the number of inputs of {type(layer).__name__} is unknown; name a linear layer with head=..."
+        )
     like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
     bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()
     units = torch.split(torch.eye(width, dtype=like.dtype, device=like.device), 1024)

@@ -76,7 +76,7 @@ def evaluate(
 ) -> int:
     """Score a backbone with detectors on data sets.
 
-    Writes results and an HTML page. In the file, write your own class as class_path and init_args.
+    Writes results and an HTML page. In the file of --config, write your own classes as class_path and init_args.
 
     Args:
         backbone: timm name, paper's model (ninco:ResNet50), or class
@@ -104,7 +104,7 @@ def evaluate(
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
         rule: threshold: attained or interpolated
-        controls: report what detectors react to (docs: benchmarks)
+        controls: check what detectors react to: novelty or shift
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
         fail_if: fail if results cross a limit, see oodlit guard --help

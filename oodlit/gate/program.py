@@ -109,8 +109,8 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         except Exception as error:  # torch.export raises many types of errors
             reason = (str(error).splitlines() or [""])[0]
             raise RequirementError(
-                f"Gate.export: {detector!r} on {module.name} cannot be traced for batches of any size and any values"
-                f" ({type(error).__name__}: {reason:.100}); use gate.save"
+                f"Gate.export: {detector!r} on {module.name} cannot be traced by torch.export for all batch sizes"
+                f" and pixel values ({type(error).__name__}: {reason:.100}); use gate.save"
             ) from error
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:

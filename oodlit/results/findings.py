@@ -130,8 +130,10 @@ def _reversed(results: RunResults) -> Iterator[Finding]:
                 sets.setdefault(detector, []).append(f"{dataset!r} {100 * value:.1f} %")
     for detector, found in sets.items():
         config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)
-        text = f"detector {detector!r} ranks OOD images above ID images, unlike most other detectors: AUROC on"
-        f" {', '.join(found)}."
+        values = ", ".join(found)
+        text = (
+            f"detector {detector!r} ranks OOD images above ID images, unlike most other detectors: AUROC on {values}."
+        )
         settings = [f"{key}={value}" for key, value in config.init_args.items() if value is not None] if config else []
         if settings:
             text += f" Its settings: {', '.join(settings)}."
@@ -195,6 +197,5 @@ def _tied(results: RunResults) -> Iterator[Finding]:
             yield Finding(
                 "ties",
                 f"pool {dataset!r}: many classes have the same severity with {detectors}, usually because confidences"
-                " saturate. The order of these classes is arbitrary, and therefore the assignment of these"
-                " classes to levels",
+                " saturate. Their order is arbitrary, and so is their assignment to levels",
             )

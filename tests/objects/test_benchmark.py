@@ -50,7 +50,7 @@ def test_the_farther_sets_belong_to_bdd(tmp_path) -> None:
     results = predict([MSP(), Mahalanobis()], data, make_module(2))
     assert results.splits == ("farther_coco", "farther_oi")
     assert results.value("dismissed", dataset="farther_oi", detector="msp") <= 1
-    with pytest.raises(InvalidArgumentError, match=r"sets of bdd \(farther_coco, .* got 'near_coco'"):
+    with pytest.raises(InvalidArgumentError, match=r"known='bdd' to be among farther_coco, .* got 'near_coco'"):
         benchmark(tmp_path, "bdd", sets=["near_coco"])
     with pytest.raises(InvalidArgumentError, match="got 'imagenet'"):
         ObjectBenchmark.fmiyc(tmp_path, "imagenet", known_root=tmp_path)

@@ -368,7 +368,8 @@ def _end_after_main(cause: str) -> None:
 def _end(cause: str) -> None:
     """End this process without waiting for anything."""
     with suppress(Exception):
-        print(f"oodlit: ended {PATIENCE_S:g} s after this: {cause}", file=sys.stderr, flush=True)  # noqa: T201
+        text = f"oodlit: this process did not stop within {PATIENCE_S:g} s and is interrupted. Cause: {cause}"
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
     os._exit(1)
 
 
