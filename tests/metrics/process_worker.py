@@ -34,6 +34,10 @@ DICTIONARIES = ("MeanOverClasses", "SeverityLevels")
 METRICS = {
     "AUROC": (m.AUROC, ("scores", "is_ood")),
     "FPRAtTPR": (m.FPRAtTPR, ("scores", "is_ood")),
+    "FPRAtTPRError": (m.FPRAtTPRError, ("scores", "is_ood")),
+    "JointAUGRC": (m.JointAUGRC, ("scores", "is_ood", "is_correct")),
+    "JointCoverage": (m.JointCoverage, ("scores", "is_ood", "is_correct")),
+    "JointRisk": (m.JointRisk, ("scores", "is_ood", "is_correct")),
     "AUPRSuccess": (m.AUPRSuccess, ("scores", "is_ood")),
     "AUPRError": (m.AUPRError, ("scores", "is_ood")),
     "DetectionError": (m.DetectionError, ("scores", "is_ood")),

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import torch
 import yaml
 from safetensors.numpy import save_file
 
@@ -56,10 +57,13 @@ def test_the_file_of_files_of_the_page_is_read(tmp_path, monkeypatch):
     Path("names.txt").write_text("\n".join("abcdef"))
     Path("features.yaml").write_text(yaml.safe_dump(content))
     sets = {role: outputs_of(make_module(), role) for role in (Role.TRAIN, Role.ID, Role.OOD)}
-    for name, role in (("val", Role.ID), ("train", Role.TRAIN), ("ninco", Role.OOD), ("head", None)):
+    for name, role in (("val", Role.ID), ("head", None)):
         arrays = {"weight": np.ones((6, sets[Role.ID]["features"].shape[1]), "float32")} if role is None else sets[role]
         np.savez(f"{name}.npz", **{key: np.asarray(value) for key, value in arrays.items()})
     save_file(dict(np.load("head.npz")), "head.safetensors")
+    for name in ("features", "logits", "labels"):
+        np.save(f"{name}.npy", np.asarray(sets[Role.TRAIN][name]))
+    torch.save({name: torch.as_tensor(sets[Role.OOD][name]) for name in ("features", "logits")}, "ninco.pt")
     columns = {name: list(np.asarray(sets[Role.OOD][name])) for name in ("features", "logits", "groups")}
     pd.DataFrame(columns).to_parquet("textures.parquet")
     assert main(["evaluate", "--features", "features.yaml", "--detectors", "[MSP, Mahalanobis]", "--out", "out"]) == 0

@@ -42,7 +42,7 @@ def test_a_class_without_images_is_left_out_of_the_mean_and_counted() -> None:
     assert "mean over 2 of 3 classes" in page
     assert "Detector to choose" in page
     assert any("2 of 3 classes" in note for note in results.run.notes)
-    table = compare_runs({"one": results, "other": results}, dataset="near")
+    table = compare_runs({"one": results, "other": results}, dataset="near", over="classes")
     assert set(table["n"]) == {2}
     assert set(results.compare("msp")["n_classes"]) == {2}
 

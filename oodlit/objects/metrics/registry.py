@@ -24,7 +24,7 @@ def meaning(name: str, settings: ObjectSettings) -> str:
 
     Example:
         >>> meaning("fpr95_hit", ObjectSettings())
-        'fpr95 of boxes that hit an annotated object, on both sides'
+        'fpr95 of the boxes that hit an annotated object, in ID and OOD images'
     """
     entry = box_metrics(settings).get(name)
     return "" if entry is None else entry.text.format(share=percent(settings.tpr), recall=f"{settings.recall:g}")

@@ -53,7 +53,7 @@ def _sizes(table: pd.DataFrame, images: pd.DataFrame) -> Int[np.ndarray, "boxes 
     return images.set_index("key")[["width", "height"]].loc[table["image"]].to_numpy(dtype=np.int64)
 
 
-def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "boxes 4"]:
+def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "known 4"]:
     """Corners as fractions of the sides of the image, for images of known size."""
     known = (sizes > 0).all(axis=1)
     relative: np.ndarray = table[CORNERS].to_numpy(dtype=np.float64)[known] / np.tile(sizes[known], 2)
