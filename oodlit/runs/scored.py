@@ -166,8 +166,9 @@ class ScoredRun(RowKind):
         )
         if self.resumed.has_fit:
             self.start.earlier.origin = self.choice.earlier
-        if self.resumed.text:
+        if self.options.resume:  # on all processes, whatever each of them has kept
             self.position = position_text(self.resumed, streams, self.datamodule.batch_size, group)
+        if self.resumed.text:
             text = "; ".join(filter(None, (self.resumed.text, self.position)))
             pl.utilities.rank_zero_info(f"oodlit: resuming after {text}")
 

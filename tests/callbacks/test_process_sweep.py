@@ -117,6 +117,12 @@ def test_killed_anywhere_it_resumes(tmp_path_factory, sizes, cut, data):
     check_killed(tmp_path_factory.mktemp("killed"), sizes, cut, again)
 
 
+def test_it_resumes_where_one_process_has_kept_nothing(tmp_path):
+    """Killed in its first batch; all processes must still meet before the next one."""
+    again = Cut(processes=2, batch_size=2, resume=True)
+    check_killed(tmp_path, (30, 1, 2), Cut(processes=2, batch_size=2, kill_at=1, victim=0, resume=True), again)
+
+
 def test_a_fit_that_one_process_is_missing_resumes_with_other_batches(tmp_path):
     """The others had read all their training images, in larger batches."""
     cut = Cut(processes=3, batch_size=5, kill_at=2, victim=0, resume=True)
