@@ -28,7 +28,7 @@ def fitted(factory: Factory, problem: Problem) -> Detector:
 def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: float = RTOL) -> None:
     """Check that scores are equal up to `rtol` of the largest one, with infinities and NaN at the same positions."""
     if found.shape != expected.shape:
-        raise AssertionError(f"{what}: shape {tuple(found.shape)} became {tuple(expected.shape)}")
+        raise AssertionError(f"{what}: expected scores of shape {tuple(expected.shape)}, got {tuple(found.shape)}")
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
     finite = expected.isfinite()
     scale = float(expected[finite].abs().max()) if finite.any() else 0.0

@@ -139,7 +139,7 @@ def test_undefined_classes_are_the_last_and_equal_ones_in_order_of_their_names()
 def test_another_metric_per_class(results):
     grid = plots.fpr_per_class.describe(results, metric="auroc")
     assert grid.title == "AUROC per class of near"
-    with pytest.raises(UnknownNameError, match="metric per class of 'near' 'fpr96'"):
+    with pytest.raises(UnknownNameError, match="metric per class of 'near': 'fpr96'"):
         results.plot("fpr_per_class", metric="fpr96")
 
 

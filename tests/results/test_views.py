@@ -165,7 +165,7 @@ def test_unknown_names(results):
         results.value("mean_fpr96", dataset="near", detector="good")
     with pytest.raises(UnknownNameError, match="unknown data set 'nearr'"):
         results.per_class("nearr")
-    with pytest.raises(UnknownNameError, match="unknown metric per class of 'near' 'fpr'"):
+    with pytest.raises(UnknownNameError, match="unknown metric per class of 'near': 'fpr'"):
         results.per_class("near", "fpr")
     with pytest.raises(UnknownNameError, match="unknown figure 'bars'"):
         results.plot("bars")
