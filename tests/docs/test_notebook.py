@@ -29,7 +29,7 @@ def _words(notebook: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
 def test_output_is_current(file: Path, tmp_path: Path) -> None:
-    """In a process of its own, as the script that stores the output."""
+    """The script that stores the output runs in a separate process."""
     kept = json.loads(file.read_text(encoding="utf-8"))
     copy = tmp_path / file.name
     shutil.copy(file, copy)

@@ -40,11 +40,15 @@ class FeatureMean(Sums):
         self.allocate({"count": (), "sum": (features.shape[1],)}, features.device)
         if features.shape[1] != len(self.sum):
             raise InvalidArgumentError(
-                f"FeatureMean: expected {len(self.sum)} features per image as in earlier batches, got"
+                f"{type(self).__name__}: expected {len(self.sum)} features per image as in earlier batches, got"
                 f" {features.shape[1]}"
             )
-        self.sum.add_(_sums(outputs))
+        self.sum.add_(self.sums_of(outputs))
         self.count.add_(len(features))
+
+    def sums_of(self, outputs: Outputs) -> Tensor:
+        """Return the sum over the images of one batch, float64, shape (features,)."""
+        return _sums(outputs)
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, Tensor]:
         """Return the sums of the features, which are not finite if a feature is not."""
@@ -142,28 +146,17 @@ class PredictedMeans(PredictedSums):
         return self.class_sums.sum(dim=0) / self.class_counts.sum()
 
 
-class RankMeans(Sums):
+class RankMeans(FeatureMean):
     """Mean of the r-th smallest feature of an image over all training images; requires no labels. Memory: D doubles."""
 
-    needs = frozenset({"features"})
-    counted_by = "count"
-    count: Tensor
-    sum: Tensor
+    def sums_of(self, outputs: Outputs) -> Tensor:
+        """Return the sum of the sorted features over the images of one batch, float64, shape (features,)."""
+        parts = torch.split(outputs.require("features"), ROWS)
+        return torch.stack([part.sort(dim=1).values.sum(dim=0, dtype=torch.float64) for part in parts]).sum(dim=0)
 
-    def __init__(self) -> None:
-        super().__init__(count=torch.zeros((), dtype=torch.int64), sum=torch.zeros(0, dtype=torch.float64))
-
-    def accumulate(self, outputs: Outputs) -> None:
-        """Add one batch."""
-        features = outputs.require("features")
-        self.allocate({"count": (), "sum": (features.shape[1],)}, features.device)
-        for rows in torch.split(features, ROWS):
-            self.sum.add_(rows.sort(dim=1).values.sum(dim=0, dtype=torch.float64))
-        self.count.add_(len(features))
-
-    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Estimate the memory of the state."""
-        return 8 * width
+    def finite_proxy(self, outputs: Outputs) -> dict[str, Tensor]:
+        """Return nothing: sorting moves values that are not finite."""
+        return {}
 
     @property
     def means(self) -> Tensor:
