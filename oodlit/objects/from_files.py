@@ -148,11 +148,11 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
     """
     if annotations is None or not len(annotations):
         raise InvalidArgumentError(
-            "t*: the best F1 requires annotated ID objects; pass their annotations, or set t_star, such as 0.25"
+            "t_star: the best F1 requires annotated ID objects; pass their annotations, or a value such as t_star=0.25"
         )
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError(
-            "t*: the best F1 requires predicted classes of the ID boxes; pass predictions with classes, or set t_star"
+            "t_star: the best F1 requires predicted classes of the ID boxes; pass them, or a value such as t_star=0.25"
         )
     # Keys and corners order boxes of equal confidence, so that the order in the file does not matter.
     by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()

@@ -167,8 +167,13 @@ class StoredRows(RowSource):
         except (OSError, SafetensorError) as error:
             raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
-        if counts != {rows} or not _REQUIRED <= sizes.keys() <= _REQUIRED | {"features", "logits"}:
-            raise DataError(f"{self.folder / file}: expected {rows} rows, got {sizes}{AGAIN}")
+        if counts != {rows}:
+            raise DataError(f"{self.folder / file}: expected {rows} rows in every array, got {sorted(counts)}{AGAIN}")
+        if not _REQUIRED <= sizes.keys() <= _REQUIRED | {"features", "logits"}:
+            raise DataError(
+                f"{self.folder / file}: expected the arrays {', '.join(sorted(_REQUIRED))}, and features or logits; got"
+                f" {', '.join(sorted(sizes))}{AGAIN}"
+            )
         return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
 
     def __len__(self) -> int:

@@ -140,9 +140,7 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         evaluate_files(known, {"near": near}, scores=["my_score"], id_name="near")
     with pytest.raises(InvalidArgumentError, match="split 'near': missing annotations"):
         evaluate_files(known, {"near": BoxFiles(near.predictions)}, scores=["my_score"])
-    with pytest.raises(
-        InvalidArgumentError, match="best F1 requires annotated ID objects; pass their annotations, or set t_star"
-    ):
+    with pytest.raises(InvalidArgumentError, match="best F1 requires annotated ID objects; pass their annotations"):
         evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])
     for name in ("val", "near_coco"):
         pq.write_table(_renamed(folder / f"{name}.parquet"), tmp_path / f"{name}.parquet")

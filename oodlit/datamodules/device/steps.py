@@ -91,7 +91,8 @@ def _try(transform: Callable[[Any], Any], image: Any) -> Any:
         return transform(image)
     except Exception as error:
         raise InvalidArgumentError(
-            f"transform failed on an image of 48 x 40 pixels: {type(error).__name__}: {error}"
+            f"decode_on_device: the transform failed on a test image of 48 x 40 pixels ({type(error).__name__}:"
+            f" {error}); {LEAVE_OUT}"
         ) from error
 
 

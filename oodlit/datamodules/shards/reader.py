@@ -59,7 +59,7 @@ class ShardSource:
         self, shards: Shards, *, split: str | None = None, cache: Cache | None = None, damaged: Damaged = "raise"
     ) -> None:
         if damaged not in ("raise", "mark"):
-            raise InvalidArgumentError(f"expected damaged to be 'raise' or 'mark', got {damaged!r}")
+            raise InvalidArgumentError(f"ShardSource: expected damaged='raise' or damaged='mark', got {damaged!r}")
         self.damaged = damaged
         self.cache = cache or Cache()
         self.folder, self.info = locate(shards, split, self.cache)

@@ -69,7 +69,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         shown = [_shown(row) for row in training.sort_values("auroc", ascending=False).to_dict("records")]
         yield Finding(
             "controls",
-            f"training images score higher than ID images with {some(shown, 5)} (AUROC, expected 50 %). Thresholds from"
+            f"training images score higher than ID images: AUROC {some(shown, 5)}, expected near 50 %. Thresholds from"
             " training images are too high for these detectors",
         )
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
