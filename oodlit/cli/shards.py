@@ -62,7 +62,7 @@ def build(
         file_list: .csv with path, label, group, or text file of paths
         class_names: text file of class folders, in the classifier's order
         flat: ignore folders: the images have no classes
-        labels: labels of a flat imagenet_val: a file or the devkit
+        labels: labels of a flat imagenet_val or imagenet_c: file or devkit
         incomplete: accept a known set with missing images
         shard_size: images per shard
         workers: shards written in parallel
@@ -76,15 +76,14 @@ def build(
     """
     from oodlit.datamodules import descriptions
     from oodlit.datamodules.published_sets import list_set, read_file_list
-    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
     from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 
     pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
     pool |= {"estimation": estimation, "test": test}
     if name != "imagenet21k" and (given := [option for option, value in pool.items() if value != _POOL[option]]):
         raise UsageError(f"--{given[0]} is for imagenet21k, not for {name!r}")
-    if labels is not None and name != "imagenet_val":
-        raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
+    if labels is not None and name not in ("imagenet_val", "imagenet_c"):
+        raise UsageError(f"--labels is for imagenet_val and imagenet_c, not for {name!r}")
     if name == "imagenet21k" and file_list is not None:
         raise UsageError("--file_list is not supported for imagenet21k; use --split for a list of files")
     how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
@@ -100,8 +99,7 @@ def build(
     if extra := [option for option, value in own.items() if value is not None]:
         raise UsageError(f"{', '.join(extra)}: only for custom data sets; {name!r} is a known one")
     if labels is not None:
-        counted = {"count": None} if incomplete else {}
-        description = flat_val(read_val_labels(labels, **counted))
+        description = _with_labels(name, labels, incomplete=incomplete)
     with status(f"listing {source}"), _warnings_at_end():
         if name == "imagenet21k":
             known: Any = list_imagenet21k(source, complete=not incomplete, **pool)
@@ -109,6 +107,15 @@ def build(
             only = None if file_list is None else read_file_list(file_list)
             known = list_set(description, source, complete=not incomplete, only=only)
     _build_known(description, known, out, complete=not incomplete, **how)
+
+
+def _with_labels(name: str, labels: Path, *, incomplete: bool) -> "DatasetDescription":
+    """The set "imagenet_val" or "imagenet_c" without class folders."""
+    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
+    from oodlit.datamodules.sets.imagenet_shift import flat_c
+
+    counted = {"count": None} if incomplete or name == "imagenet_c" else {}
+    return (flat_val if name == "imagenet_val" else flat_c)(read_val_labels(labels, **counted))
 
 
 def _build_known(description: "DatasetDescription", listing: "AnyListing", out: Path, **how: Any) -> None:

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,18 +13,19 @@ from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import Role
+from oodlit.datamodules.benchmarks.lists import published_list
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
-from oodlit.datamodules.sets.imagenet21k.classes import IMAGENET21K, exclusions_text
+from oodlit.datamodules.sets.imagenet21k.classes import IMAGENET21K, exclusions_text, is_wnid, wnid_of
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
 from oodlit.datamodules.severity.split import FolderSplit
-from oodlit.datamodules.shards.archives import open_files
+from oodlit.datamodules.shards.archives import Files, open_files, open_tars
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.locate import Shards
@@ -55,7 +57,9 @@ def list_set(
         description: The set.
         source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. "unit_tests" and "imagenet_c"
             also accept shards of ID images: 400 images per test are generated at their sizes, or all of them under the
-            paper's 15 corruptions at all severities (extra "corruptions").
+            paper's 15 corruptions at all severities (extra "corruptions"). A folder of tars `<wnid>.tar`, or a tar of
+            them, is read without unpacking, such as a release of ImageNet-21k, of which the published list of the set
+            is used.
         complete: See `select`.
         only: See `select`.
 
@@ -71,7 +75,8 @@ def list_set(
         return _corrupted(ShardSource(source), complete=complete)
     if description is IMAGENET21K:
         return list_imagenet21k(source, complete=complete)
-    files = open_files(source)
+    files, name = _files(description, source, only, complete)
+    only = published_list(name) if name else only
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file():
         with Path(source).open("rb") as file:
@@ -85,11 +90,26 @@ def list_set(
             )
     prefix = _shared(selection.paths)
     prefix += "/" if prefix else ""
-    assignments = {
-        path: Assignment(label, group, path.removeprefix(prefix))
-        for path, label, group in zip(selection.paths, selection.labels, selection.groups, strict=True)
-    }
-    return Listing(files, assignments, selection.group_names or description.class_names)
+    rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)
+    assignments = {path: Assignment(label, group, new or path.removeprefix(prefix)) for path, label, group, new in rows}
+    return Listing(files, assignments, selection.group_names or description.class_names, file_list=name)
+
+
+def _files(
+    description: DatasetDescription, source: str | Path, only: Collection[str] | None, complete: bool
+) -> tuple[Files, str]:
+    """Files of a source, and the name of the published list that chooses from them; "" = none."""
+    name = "" if only is not None else description.file_list
+    names = published_list(name) if name else only
+    files = open_tars(source, is_wnid, None if names is None else {*map(wnid_of, names)})
+    if files is None:
+        return open_files(source), name if complete else ""
+    if names is None and description.role is not Role.TRAIN:
+        raise DataError(
+            f"{description.name}: {source} contains one tar per class, and the set has no published list that chooses"
+            " from them; pass a list with only=... (--file_list)"
+        )
+    return files, name
 
 
 def build_set(
@@ -127,6 +147,8 @@ def build_set(
         facts |= {"seed": source.source.seed, "quality": source.source.quality, "generated": True}
     if isinstance(source, PoolListing):
         facts |= source.facts
+    if isinstance(source, Listing) and source.file_list:
+        facts["list"] = source.file_list
     info = build_shards(
         source,
         out,
@@ -217,6 +239,8 @@ def verify_set(
         if description is None:
             reports += verify_shards(folder, split=split or None, **how)
             continue
+        if listed := info.extra.get("list"):
+            description = replace(description, expected_count=len(published_list(listed)), per_group=None)
         each = description.per_group
         numbers = dict.fromkeys(info.class_names, each) if each else description.classes
         expected = {name: count for name, count in numbers.items() if count is not None}

@@ -70,9 +70,11 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     assert run("shards", "build", "openimage_o", images, *options)[0] == 0
     assert [sample.key for sample in ShardSource(tmp_path / "out").read(0, 2)] == ["1%2Ejpg", "3%2Ejpg"]
     (tmp_path / "list.txt").write_text("1.jpg\n9.jpg\n")
-    code, _, error = run("shards", "build", "openimage_o", images, *options)
+    code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
     assert "1 of 2 listed files not found, first '9.jpg'" in error
+    assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
+    assert len(ShardSource(tmp_path / "all")) == 1
 
 
 def test_own_lists(tmp_path: Path, run: Run) -> None:

@@ -240,7 +240,7 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
     with pytest.raises(DataError, match=r"1 of 4 listed files not found, first '99\.jpg'"):
         list_set(description, tmp_path / "test", only=[*names, "99.jpg"])
     tree(tmp_path / "test" / "again", ["03.jpg"])
-    with pytest.raises(DataError, match=r"2 files are called '03\.jpg'"):
+    with pytest.raises(DataError, match=r"2 images match '03\.jpg' of the list"):
         list_set(description, tmp_path / "test", only=names)
     (tmp_path / "list.txt").write_text("\n")
     with pytest.raises(DataError, match="empty file"):

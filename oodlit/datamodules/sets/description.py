@@ -13,8 +13,10 @@ from oodlit.base.errors import DataError
 from oodlit.base.json_files import loads
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.datamodules.benchmarks.lists import listed
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.listing import is_image
+from oodlit.datamodules.subsets import SampleFacts
 
 
 @dataclass(frozen=True)
@@ -24,10 +26,12 @@ class Membership:
     Args:
         label: Class index of the classifier; -1 = none.
         group: Name of the OOD class, unit test or kind of shift; "" = none.
+        path: Path in the set, if it differs from that in the archive; "" = it does not.
     """
 
     label: int = -1
     group: str = ""
+    path: str = ""
 
 
 Placement = Callable[[PurePosixPath], Membership | None]
@@ -76,6 +80,7 @@ class DatasetDescription:
         md5: MD5 of the official archive; "" = unknown.
         files: Official archives; empty = there is none with a fixed address.
         by_hand: What to do for a set that cannot be downloaded without a login or a choice; "" = nothing.
+        file_list: Published list of its images, for a set that is a part of ImageNet-21k; "" = none.
     """
 
     name: str
@@ -96,6 +101,7 @@ class DatasetDescription:
     md5: str = ""
     files: tuple[ArchiveFile, ...] = ()
     by_hand: str = ""
+    file_list: str = ""
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -142,12 +148,14 @@ class Selection:
         labels: Class index per image; -1 = none.
         groups: Index into `group_names` per image; -1 = none.
         group_names: Names of the groups.
+        names: Path in the set per image, if it differs from that in the archive; "" = it does not.
     """
 
     paths: Sequence[str]
     labels: Sequence[int]
     groups: Sequence[int]
     group_names: tuple[str, ...]
+    names: Sequence[str] = ()
 
 
 def select(
@@ -161,11 +169,12 @@ def select(
         complete: If True (default), the numbers of images, groups and images per group must be the published ones. If
             False, all images are used; results show the actual counts.
         only: Names of the images that belong to the set, for sets that are published as a list of files in a larger
-            folder; folders in the names are ignored. None (default) = all.
+            folder; see `listed`. Folders in the names that do not exist in the source are ignored. None (default) =
+            all.
 
     Warns:
         UserWarning: `complete` is False or the published number of images is unknown, and images have other paths than
-            those of the set. They are left out.
+            those of the set. They are left out. Or `complete` is False, and listed images are missing.
 
     Raises:
         DataError: There is no image, a listed one is missing or ambiguous, images are in folders that are not classes
@@ -180,7 +189,9 @@ def select(
         (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'))
     """
     ordered = sorted(paths)
-    places = _places(description, ordered, only)
+    places = _places(description, ordered)
+    if only is not None:
+        places = _listed(description.name, only, places, complete=complete)
     counts = Counter(place.group for place in places.values())
     if complete and (problems := differences(description, counts)):
         raise DataError(
@@ -201,24 +212,17 @@ def select(
         labels=[place.label for place in places.values()],
         groups=[index[place.group] for place in places.values()],
         group_names=names,
+        names=[place.path for place in places.values()],
     )
 
 
-def _places(
-    description: DatasetDescription, paths: Sequence[str], only: Collection[str] | None
-) -> dict[str, Membership]:
+def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, Membership]:
     """Find the images of the set among the paths."""
-    listed = None if only is None else {PurePosixPath(name).name for name in only}
-    places: dict[str, Membership] = {}
-    for path in filter(is_image, paths):
-        pure = PurePosixPath(path)
-        if not is_hidden(path) and (listed is None or pure.name in listed) and (place := description.place(pure)):
-            places[path] = place
+    images = (path for path in paths if is_image(path) and not is_hidden(path))
+    places = {path: place for path in images if (place := description.place(PurePosixPath(path)))}
     if not places:
         found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no files"
         raise DataError(f"{description.name}: expected images at {description.layout}, found {found}")
-    if only is not None:
-        _check_listed(description.name, only, places)
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
@@ -238,14 +242,25 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
         )
 
 
-def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:
-    found = Counter(PurePosixPath(path).name for path in places)
-    if twice := sorted(file for file, count in found.items() if count > 1):
-        raise DataError(
-            f"{name}: {found[twice[0]]} files are called {twice[0]!r}, so the list is ambiguous; rename one of them"
+def _listed(
+    name: str, only: Collection[str], places: Mapping[str, Membership], *, complete: bool
+) -> dict[str, Membership]:
+    """The images of a list."""
+    paths = list(places)
+    facts = [SampleFacts(place.path or path, -1, -1) for path, place in places.items()]
+    folders = {part.lower() for fact in facts for part in PurePosixPath(fact.path).parts[:-1]}
+    pure = {PurePosixPath(one): one for one in only}
+    names = [PurePosixPath(*(p for p in one.parts[:-1] if p.lower() in folders), one.name).as_posix() for one in pure]
+    positions = listed(facts, names, name)
+    if missing := [one for one, position in zip(pure.values(), positions, strict=True) if position < 0]:
+        text = (
+            f"{name}: {len(missing)} of {len(pure)} listed files not found, first"
+            f" {', '.join(map(repr, sorted(missing)[:5]))}"
         )
-    if missing := sorted({PurePosixPath(file).name for file in only} - found.keys()):
-        raise DataError(f"{name}: {len(missing)} of {len(only)} listed files not found, first {missing[0]!r}")
+        if complete or len(missing) == len(pure):
+            raise DataError(f"{text}; check the source, or pass complete=False (--incomplete) to leave them out")
+        warnings.warn(f"{text}; they are left out", stacklevel=4)
+    return {paths[position]: places[paths[position]] for position in sorted(positions) if position >= 0}
 
 
 def differences(description: DatasetDescription, counts: Counter[str]) -> list[str]:

@@ -1,14 +1,21 @@
 """Sets of known classes under covariate shift: ImageNet-V2, -R, -A, -Sketch and -C."""
 
 import re
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePosixPath
 
+from oodlit.base.errors import DataError
 from oodlit.base.known_classes.imagenet import subset_labels
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
-from oodlit.datamodules.sets.description import Membership, published
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, published
 from oodlit.datamodules.sets.imagenet import by_wnid
 
+NUM_FLAT_C = 10_000
+"""Images of ImageNet-C that OpenOOD uses."""
 _SEVERITIES = frozenset("12345")
+_FLAT_C = re.compile(rf"(?:^|[^a-z])({'|'.join(CORRUPTIONS)})[^0-9a-z]+([1-5])(?![0-9])")
+_VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
 _OTHER_V2 = re.compile(r"imagenetv2-(threshold|top)")
 """Folders of the other two sets of ImageNet-V2, which have the same layout and other accuracies."""
 
@@ -45,3 +52,31 @@ IMAGENET_R = published("imagenet_r", by_wnid, label_subset=subset_labels("imagen
 IMAGENET_A = published("imagenet_a", by_wnid, label_subset=subset_labels("imagenet_a"))
 IMAGENET_SKETCH = published("imagenet_sketch", by_wnid)
 IMAGENET_C = published("imagenet_c", by_corruption)
+
+
+def flat_c(labels: Mapping[str, int]) -> DatasetDescription:
+    """`IMAGENET_C` for OpenOOD's archive: 10,000 images without class folders, whose labels are in a separate list.
+
+    Corruption and severity may be folders or parts of the file name.
+
+    Args:
+        labels: Class index by file name, which has the name of the validation image, as `read_val_labels` returns it.
+
+    Example:
+        >>> flat_c({"ILSVRC2012_val_00000236": 1}).place(PurePosixPath("fog_5_ILSVRC2012_val_00000236.JPEG"))
+        Membership(label=1, group='fog/5', path='fog/5/ILSVRC2012_val_00000236.JPEG')
+    """
+    known = {image[0]: label for name, label in labels.items() if (image := _VAL_NAME.search(name))}
+
+    def place(path: PurePosixPath) -> Membership | None:
+        kind, image = _FLAT_C.search(path.as_posix()), _VAL_NAME.search(path.name)
+        if kind is None or image is None:
+            return None
+        if image[0] not in known:
+            raise DataError(f"imagenet_c: {path.as_posix()!r} has no label; pass a complete list of labels")
+        group = f"{kind[1]}/{kind[2]}"
+        return Membership(known[image[0]], group, f"{group}/{image[0]}{path.suffix}")
+
+    layout = "<corruption>/<severity>/<file>.JPEG or <corruption>_<severity>_<file>.JPEG"
+    of_list = {"file_list": "imagenet_c_10000", "expected_count": NUM_FLAT_C, "per_group": None}
+    return replace(IMAGENET_C, layout=layout, place=place, **of_list)  # type: ignore[arg-type]

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
 from oodlit.base.errors import DataError, InvalidArgumentError
-from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out
+from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out, wnid_of
 from oodlit.datamodules.severity.split import Part, draw, read_split
 from oodlit.datamodules.shards.class_files import Classes, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
@@ -138,12 +138,11 @@ def _drawn(available: Classes, reasons: dict[str, str], estimation: int, test: i
 
 
 def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[str, Part]]:
-    """Return parts by wnid and name. The wnid is the last folder named like one, or the file name up to "_"."""
+    """Return parts by wnid and name."""
     found: dict[str, dict[str, Part]] = {}
     for path, part in parts.items():
         pure = PurePosixPath(path)
-        wnid = next((n for n in reversed(pure.parent.parts) if is_wnid(n)), pure.name.partition("_")[0])
-        if not is_wnid(wnid):
+        if not is_wnid(wnid := wnid_of(path)):
             raise DataError(f"{split}: expected <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
         if pure.name in found.setdefault(wnid, {}):
             raise DataError(f"{split}: {wnid}/{pure.name} is listed twice")

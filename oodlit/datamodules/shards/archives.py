@@ -10,15 +10,15 @@ import tarfile
 import zipfile
 import zlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from typing import IO, Protocol, cast, runtime_checkable
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol, cast, runtime_checkable
 
 from oodlit.base.errors import DataError
-from oodlit.datamodules.keys import is_hidden
+from oodlit.datamodules.keys import is_hidden, repeated
 from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
@@ -279,7 +279,7 @@ def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[
 class _Window(io.BufferedIOBase):
     """A file object that reads a part of another file."""
 
-    def __init__(self, file: io.BufferedReader, start: int, length: int) -> None:
+    def __init__(self, file: io.BufferedIOBase, start: int, length: int) -> None:
         self._file, self._start, self._length = file, start, length
         file.seek(start)
 
@@ -326,5 +326,69 @@ class _CompressedTar:
     def __iter__(self) -> Iterator[File]:
         with self._decompress(self._path) as file:
             for path, info, tar in _regular(file, self._path):
-                member = cast(Callable[[], IO[bytes]], partial(tar.extractfile, info))  # not None for regular files
-                yield File(path, info.size, partial(_read, member, path, info.size, self._path), in_order=True)
+                yield _in_order(path, info, tar, self._path)
+
+
+def _in_order(path: str, info: tarfile.TarInfo, tar: tarfile.TarFile, where: Path) -> File:
+    member = cast(Callable[[], IO[bytes]], partial(tar.extractfile, info))  # not None for regular files
+    return File(path, info.size, partial(_read, member, path, info.size, where), in_order=True)
+
+
+def open_tars(
+    source: str | Path, is_class: Callable[[str], bool], wanted: Collection[str] | None = None
+) -> Files | None:
+    """List the files of tars named by classes, in a folder or in a tar, as `<class>/<file>`; nothing is unpacked.
+
+    Args:
+        source: Folder of tars, or a tar of tars, which may be compressed. A compressed one is read from start to end
+            for the list, and again for every iteration.
+        is_class: Whether a name is a class.
+        wanted: Classes to list; None (default) = all.
+
+    Returns:
+        The files; None if the source has another layout: its first file is not `<class>.tar`, or it is a folder with
+        class folders.
+
+    Raises:
+        DataError: A tar is damaged or truncated, or a path occurs twice.
+    """
+    path = Path(source)
+    found = _Tars(path, lambda name: is_class(name) and (wanted is None or name in wanted))
+    first = PurePosixPath(next((name for name, *_ in found.outer()), ""))
+    if first.suffix != ".tar" or not is_class(first.stem):
+        return None
+    if path.is_dir() and any(is_class(one.name) and one.is_dir() for one in path.iterdir()):
+        return None
+    found.paths = [path for path, _, _ in found.members()]
+    if twice := repeated(found.paths):
+        raise DataError(f"{source}: {twice[0]!r} occurs twice; remove one of the tars")
+    return found
+
+
+class _Tars:
+    def __init__(self, path: Path, wanted: Callable[[str], bool]) -> None:
+        self._path, self._wanted = path, wanted
+        self.paths: list[str] = []
+
+    def outer(self) -> Iterator[tuple[str, Any, int, int]]:
+        """Files of the source: name, an open file, and offset and size of their bytes in it."""
+        if self._path.is_dir():
+            found = sorted(self._path.glob("*.tar")) or sorted(self._path.glob("*/*.tar"))
+            for tar in (path for path in found if not is_hidden(path.name)):
+                with tar.open("rb") as file:
+                    yield tar.name, file, 0, tar.stat().st_size
+        elif self._path.is_file() and not zipfile.is_zipfile(self._path):
+            with (decompressor(self._path) or (lambda path: path.open("rb")))(self._path) as file:
+                for path, info, _ in _regular(file, self._path):
+                    yield path, file, info.offset_data, info.size
+
+    def members(self) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+        """Files of the wanted tars."""
+        for path, file, start, size in self.outer():
+            name = PurePosixPath(path).stem
+            if path.endswith(".tar") and self._wanted(name):
+                for inner, info, tar in _regular(_Window(file, start, size), self._path, size):
+                    yield f"{name}/{inner}", info, tar
+
+    def __iter__(self) -> Iterator[File]:
+        return (_in_order(path, info, tar, self._path) for path, info, tar in self.members())

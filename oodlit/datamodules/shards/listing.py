@@ -39,12 +39,14 @@ class Listing:
         assignments: Assignments by path in the source. Other files are left out.
         class_names: Names by index, of labels or of groups by the role of the set.
         label_names: Names of the labels of a SHIFT set by index.
+        file_list: Name of the published list that chose the files; "" = none.
     """
 
     files: Files
     assignments: dict[str, Assignment]
     class_names: tuple[str, ...] = ()
     label_names: tuple[str, ...] = ()
+    file_list: str = ""
 
     def __len__(self) -> int:
         """Number of entries."""

@@ -118,6 +118,17 @@ def is_wnid(name: str) -> bool:
     return len(name) == 9 and name[0] == "n" and name[1:].isascii() and name[1:].isdigit()
 
 
+def wnid_of(path: str) -> str:
+    """The last folder of a path that is a wnid, or the name of the file up to "_".
+
+    Example:
+        >>> wnid_of("n01443537/a.JPEG"), wnid_of("n01443537_36.JPEG")
+        ('n01443537', 'n01443537')
+    """
+    pure = PurePosixPath(path)
+    return next((name for name in reversed(pure.parent.parts) if is_wnid(name)), pure.name.partition("_")[0])
+
+
 def in_part_and_class(path: PurePosixPath) -> Membership | None:
     """Membership by folder, if the folder is named by a wnid.
 
