@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
+    from oodlit.gate.drift import DriftAlarm as DriftAlarm
+    from oodlit.gate.drift import DriftTest as DriftTest
     from oodlit.gate.gate import Gate as Gate
     from oodlit.gate.monitor import Monitor as Monitor
     from oodlit.gate.monitor import RefusalWarning as RefusalWarning
