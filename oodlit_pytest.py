@@ -14,7 +14,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--oodlit-run", metavar="DIR", help="folder of results: one test per detector and unit test")
     group.addoption("--oodlit-limits", metavar="FILE", help="YAML file with limits under fail_if: one test per limit")
     group.addoption(
-        "--oodlit-allow-unfinished", action="store_true", help="accept results of an interrupted or dry run"
+        "--oodlit-allow-unfinished", action="store_true", help="accept results of an interrupted run or a trial"
     )
 
 

@@ -3,7 +3,7 @@
 11 000 classes of 150 estimation and 50 test images, 50 000 ID images of 1000 classes, 8 detectors:
 
     OMP_NUM_THREADS=2 python benchmarks/severity.py
-    python benchmarks/severity.py --classes 1100 --detectors 2    # a dry run
+    python benchmarks/severity.py --classes 1100 --detectors 2    # a trial
 
 Seconds are those of all cores together, so that other work on the machine does not count. Three steps are timed: the
 sums over estimation images, in batches as in a run (once for all detectors); the pure functions (levels, all windows,

@@ -201,7 +201,10 @@ def test_an_error_without_words_or_attributes_is_told(monkeypatch):
     error = Odd()
     peers.tell(error)
     peers.tell(error)
-    assert re.fullmatch(r"process 1 of 2 on \S+ failed: Odd: its text cannot be created, OSError; .*", *told)
+    assert re.fullmatch(
+        r"process 1 of 2 on \S+ failed: Odd: its message cannot be shown, because str\(error\) raised OSError; .*",
+        *told,
+    )
     assert vars(error)["__notes__"][-1] == "the first"
 
 

@@ -44,7 +44,6 @@ WORDS = {
     r"so many": "this many, N",
     r"of (?:its|one's|your|their|my|our) own|one's own": "its own, your own, custom",
     r"(?:be )?told (?:from|apart)": "is not distinguishable from",
-    r"a trial": "a dry run",
     r"whoever|somebody": "the caller, another process, the user",
     r"in words": "as text",
     r"found by (?:itself|themselves)": "detected automatically",

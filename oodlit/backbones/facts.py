@@ -14,9 +14,8 @@ from oodlit.backbones.loading import Exported
 from oodlit.base.errors import InvalidArgumentError
 
 IS_RANDOM = (
-    "returned different outputs in two passes over the same images, so scores depend on chance and differ"
-    " from run to run; make the network deterministic in eval mode, for example with F.dropout(...,"
-    " training=self.training)"
+    "returned different outputs for the same images in two passes, so scores would be random; make the network"
+    " deterministic in eval mode, for example with F.dropout(..., training=self.training)"
 )
 """Explanation for a network that draws random numbers."""
 _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
@@ -65,7 +64,8 @@ def check_logits(logits: Tensor, name: str) -> None:
         )
     if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
         warnings.warn(
-            f"{name} returned the same logits for all classes; is it trained, and are the weights the right ones?",
+            f"{name} returned the same logits for all classes; check that the weights are trained and belong to"
+            " this network",
             stacklevel=3,
         )
 
@@ -96,7 +96,7 @@ def _is_close(value: Tensor, other: Tensor) -> bool:
 def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
-        others = f"; other layers with as many outputs: {', '.join(heads.others)}" if heads.others else ""
+        others = f"; other layers with the same number of outputs: {', '.join(heads.others)}" if heads.others else ""
         warnings.warn(
             f"{name}: the features (the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}) do not"
             f" determine the logits: {heads.problem}{others}. If another layer is the head, name it:"

@@ -36,8 +36,8 @@ def channels_first(activation: object, layer: str, axis: int) -> Tensor:
     if not isinstance(activation, Tensor) or activation.ndim < 2:
         kind = tuple(activation.shape) if isinstance(activation, Tensor) else f"a {type(activation).__name__}"
         raise InvalidArgumentError(
-            f"layer {layer!r}: expected a tensor (batch, channels, ...) or (batch, ..., channels), got {kind}; name a"
-            " layer inside it"
+            f"layer {layer!r}: expected a tensor (batch, channels, ...) or (batch, ..., channels), got {kind}; pass"
+            " the name of a layer inside this layer"
         )
     return activation.movedim(axis, 1)
 
@@ -73,7 +73,7 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
     if len(fits) == 1 and layer != FEATURE_MAP and _is_doubtful(network, layer, module, activation, fits[0]):
         fits = [1, -1]
     if len(fits) != 1:
-        why = "either axis may contain its channels" if fits else "the axis of its channels is unknown"
+        why = "its channels may be on either axis" if fits else "the axis of its channels is unknown"
         raise InvalidArgumentError(
             f"layer {layer!r} has shape {tuple(activation.shape)}, and {why}; pass the axis: OODModule(...,"
             f" channel_axis={{{layer!r}: 1}}), or -1 for the last"

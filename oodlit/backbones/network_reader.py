@@ -73,10 +73,10 @@ class NetworkReader:
         self.network, self.name, self.output, self.asked_axes = network, name, output, dict(channel_axis or {})
         self.features_only = is_headless(network) if features_only is None and head is None else bool(features_only)
         if self.features_only and head is not None:
-            raise InvalidArgumentError(f"{name}: head={head!r} contradicts features_only=True")
+            raise InvalidArgumentError(f"{name}: pass either head={head!r} or features_only=True, not both")
         self.hidden_from_hooks = hides_layers(network)
         if self.hidden_from_hooks and head is not None:
-            raise InvalidArgumentError(f"{name}: head={head!r}, but {self.hidden_from_hooks}; omit head")
+            raise InvalidArgumentError(f"{name}: {self.hidden_from_hooks}; omit head={head!r}")
         problem = "the network has no classifier" if self.features_only else self.hidden_from_hooks or None
         self.heads = Heads(network, () if problem else find_head_layers(network, head), problem)
         self.sizes: dict[str, int] = {}
@@ -252,5 +252,7 @@ class NetworkReader:
     def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
         method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
         if not callable(method):
-            raise RequirementError(f"{self.name}: the network has no {name}(); only timm networks have a feature map")
+            raise RequirementError(
+                f"{self.name}: expected a timm network with {name}(); this network has no such method"
+            )
         return method

@@ -109,8 +109,8 @@ def check_no_probabilities(logits: Tensor, name: str) -> None:
     else:
         return
     raise InvalidArgumentError(
-        f"{name} returns {kind} instead of logits: it ends in a {layer}, after which most detectors only rank rounding"
-        " errors; remove that layer, or pass the submodule before it"
+        f"{name} returns {kind} instead of logits: it ends in a {layer}, whose rounding removes differences that most"
+        " detectors rank; remove that layer, or pass the submodule before it"
     )
 
 

@@ -70,8 +70,8 @@ def check_same(mine: str, theirs: str, *, source: str) -> None:
     what, one, other = _difference(mine, theirs)
     if what:
         raise FingerprintError(
-            f"{source} belongs to a backbone with fingerprint {one}, got {other}: {what} differs; fit again, or load"
-            " the backbone and transform of the fit"
+            f"{source} belongs to another backbone: {what} differs (fingerprint {one}, now {other}); fit again, or"
+            " load the backbone and transform of the fit"
         )
 
 

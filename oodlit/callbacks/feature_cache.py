@@ -62,9 +62,9 @@ class FeatureCache(RunCallback):
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                "FeatureCache: expected no limit_predict_batches, because a cache requires complete streams,"
-                f" got limit_predict_batches={trainer.limit_predict_batches}; for a dry run, pass max_images"
-                " to the data module"
+                "FeatureCache: expected no limit_predict_batches, because a cache requires complete streams, got"
+                f" limit_predict_batches={trainer.limit_predict_batches}; for a trial, pass max_images to the data"
+                " module"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)

@@ -20,13 +20,13 @@ def guard(
     is true. DETECTOR can also be "model" (values of the classifier) or "*" (every detector that was asked for). Each
     crossed limit is printed with the value, its interval and the images that caused it. The exit code is 1 if a limit
     is crossed. It is 2 if a name is unknown, a value is undefined, or the results are missing, damaged, unfinished or
-    from a dry run.
+    from a trial.
 
     Args:
         results: folder of the results
         fail_if: a limit; repeatable
         limits: YAML file with a list of limits under fail_if
-        allow_unfinished: accept an interrupted run or a dry run
+        allow_unfinished: accept an interrupted run or a trial (--max_batches)
     """
     if fail_if is None and limits is None:
         raise UsageError("missing required option: --fail_if or --limits")
@@ -59,7 +59,7 @@ def check(results: "Results", limits: "Sequence[Limit]") -> int:
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:
-        part = "finished part of the run" if interruption(results.run) else "images of the dry run"
+        part = "finished part of the run" if interruption(results.run) else "images of the trial"
         reach = f", for the {part}" if interruption(results.run) or results.run.dry_run else ""
         say(f"Within {'the limit' if len(limits) == 1 else f'all {len(limits)} limits'}{reach}")
     return int(bool(found))

@@ -50,7 +50,7 @@ class OODDataModule(pl.LightningDataModule):
         class_names: Class names in the order of the network's logits: a list, a file with one name per line, or
             "imagenet". None (default) = those of the training stream, or else of the ID stream. Labels of all streams
             with label names are mapped to this order by name.
-        max_images: At most this many images per stream, spread over it, for a dry run. None (default) = all.
+        max_images: At most this many images per stream, spread over it, for a trial. None (default) = all.
         any_size: If True, images keep their sizes, and training images need no labels, as for object detectors.
         unit_tests: Images per unit test, generated at the sizes of ID images as an additional stream "unit_tests".
             None (default) = no unit tests.
@@ -169,7 +169,7 @@ class OODDataModule(pl.LightningDataModule):
         max_images: int | None = None,
         decode_on_device: bool | None = None,
     ) -> "OODDataModule":
-        """Return a copy with other loading options; None keeps the current value. `max_images` makes it a dry run."""
+        """Return a copy with other loading options; None keeps the current value. `max_images` makes it a trial."""
         other = copy.copy(self)
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers

@@ -47,7 +47,7 @@ def _dropped(inside: Stream, names: Sequence[str], kept: set[int], name: str) ->
     facts = list(facts_of(inside.source))
     positions = [position for position, fact in enumerate(facts) if fact.label >= 0 and fact.label not in kept]
     if not positions:
-        raise DataError(f"dropped_as={name!r}: all images of {inside.name!r} have one of the classes of class_subset")
+        raise DataError(f"dropped_as={name!r}: class_subset drops no image of {inside.name!r}; omit dropped_as")
     present = sorted({facts[position].label for position in positions})
     groups = {old: new for new, old in enumerate(present)}
     source = SubsetSource(inside.source, positions, labels={}, groups=groups, group_by_label=True)

@@ -1,4 +1,4 @@
-"""Dry runs: a few images per set, spread over all of it."""
+"""Trials: a few images per set, spread over the whole set."""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -149,12 +149,10 @@ def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Mod
     """Build the network that the configuration of the run describes, and its transform."""
     described, source = record.configuration.get("backbone"), files.source
     if described is None:
-        raise InvalidArgumentError(
-            f"{source}: the network was built in code, so the record cannot describe it; {_PASS}"
-        )
+        raise InvalidArgumentError(f"{source}: the network was built in code, which run.json cannot describe; {_PASS}")
     if MASK in str(described):
         raise InvalidArgumentError(
-            f"{source}: the record masks a secret ({MASK}) among the arguments of the network; {_PASS}"
+            f"{source}: run.json hides a secret ({MASK}) among the arguments of the network; {_PASS}"
         )
     try:
         with _seeded(record):

@@ -97,8 +97,8 @@ ENTRIES = (
         better="lower",
         of=(Role.ID, Role.OOD, Role.SHIFT),
         text=(
-            "fraction of correctly classified images rejected and of wrong or OOD images accepted, at the threshold"
-            " that keeps {share} % of the correctly classified training images"
+            "fraction of images that are correctly classified but rejected, or accepted but misclassified or OOD, at"
+            " the threshold that keeps {share} % of the correctly classified training images"
         ),
         function=detection_error_rate,
         compute=_compute,

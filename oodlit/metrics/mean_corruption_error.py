@@ -72,8 +72,8 @@ def mean_corruption_error(
 def _of(errors: Mapping[str, float], name: str, group: str) -> float:
     if group not in errors:
         raise InvalidArgumentError(
-            f"mean_corruption_error: {name} is missing {group!r}; every kind requires every severity - for a part,"
-            " pass kinds=... or severities=... and mention it beside the result"
+            f"mean_corruption_error: {name} is missing {group!r}; every kind requires every severity. To use fewer of"
+            " them, pass kinds=... or severities=..., and state this beside the result"
         )
     return _error(errors[group], f"{name}[{group!r}]")
 

@@ -106,8 +106,8 @@ ENTRIES = (
         better="higher",
         of=(Role.OOD,),
         text=(
-            "area under the curve of ID images accepted and correctly classified over OOD images accepted, both"
-            " as fractions"
+            "area under the curve of the ID fraction that is accepted and correctly classified against the accepted"
+            " OOD fraction"
         ),
         function=oscr,
         compute=_compute,

@@ -271,11 +271,11 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
 
 
 def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
-    """Reject another number of images of the same data, as after a dry run.
+    """Reject another number of images of the same data, as after a trial.
 
     Raises:
         DataError: More images than in the cache; a recording replaces the stream.
-        FingerprintError: Fewer images: a dry run must not replace the stream.
+        FingerprintError: Fewer images: a trial must not replace the stream.
     """
     source = stream.source.source if isinstance(stream.source, ThinnedSource) else stream.source
     as_recorded = thinned(replace(stream, source=source), entry.images)
@@ -284,11 +284,11 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
     where = f"{folder}: stream {stream.name!r}"
     if len(stream) > entry.images:
         raise DataError(
-            f"{where} was recorded in a dry run of {entry.images} of its {len(source)} images; record the stream again"
+            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record the stream again"
         )
     raise FingerprintError(
-        f"{where} was recorded with {entry.images} images, but this is a dry run of {len(stream)}; omit max_images"
-        " (--max_batches), or choose another folder for the dry run"
+        f"{where} was recorded with {entry.images} images, but this is a trial with {len(stream)}; omit max_images"
+        " (--max_batches), or choose another folder for the trial"
     )
 
 

@@ -33,7 +33,8 @@ TIED = 0.05
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
-    "usual causes: a different transform, test size, order of labels or weights, or, for sets of 200 classes, masking"
+    "usual causes: another transform, image size, order of labels or set of weights; for sets of 200 classes"
+    " also logits that are not restricted to these classes"
 )
 
 

@@ -11,14 +11,14 @@ from oodlit.results.results import Results
 
 
 def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:
-    """Read complete results; reject interrupted and dry runs, because missing images cannot cross a limit.
+    """Read complete results; reject interrupted runs and trials, because missing images cannot cross a limit.
 
     Args:
         directory: Folder of the results.
-        allow_unfinished: True accepts a dry run, and an interrupted run with a warning, as `Results.load` does.
+        allow_unfinished: True accepts a trial, and an interrupted run with a warning, as `Results.load` does.
 
     Raises:
-        InvalidArgumentError: The run was interrupted, or a newer run in the same folder was; or it was a dry run.
+        InvalidArgumentError: The run was interrupted, or a newer run in the same folder was; or the run was a trial.
         DataError: See `Results.load`.
     """
     if allow_unfinished:
@@ -31,9 +31,9 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
         why = f"a newer run {state(Path(directory))}; the complete results belong to the run before it"
     if not why and results.run.dry_run:
         raise InvalidArgumentError(
-            f"{directory}: a dry run with {results.run.dry_run}, which read only a part of each data set; limits need"
-            " complete results. Run without this option, or allow unfinished results (oodlit guard --allow_unfinished,"
-            " pytest --oodlit-allow-unfinished)"
+            f"{directory}: this run is a trial ({results.run.dry_run}), which reads only a part of each data set, but"
+            " limits require complete results. Run without this option, or allow unfinished results (oodlit guard"
+            " --allow_unfinished, pytest --oodlit-allow-unfinished)"
         )
     if why:
         way_out = (

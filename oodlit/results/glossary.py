@@ -12,9 +12,8 @@ from oodlit.results.info import DatasetInfo
 
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {
-    MEAN: "of a set with OOD classes: mean over its classes, each with the same weight (headline); of a pool: mean over"
-    " its levels",
-    POOLED: "of a set with OOD classes: all its images together, regardless of class",
+    MEAN: "mean over the classes of an OOD set, each with the same weight (headline), or over the levels of a pool",
+    POOLED: "value over all images of an OOD set together, regardless of class",
 }
 _SETS = {
     Role.ID: "ID",

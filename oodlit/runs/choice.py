@@ -174,9 +174,9 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
     if names and facts.num_classes and names != facts.num_classes:
         yield Finding(
             "class_lists",
-            f"the network returns {facts.num_classes} logits, but the data has {names} classes, so label i"
-            " is taken for logit i. If this is wrong, pass the names of all classes of the network, in the order of its"
-            " logits, as class_names=[...]",
+            f"the network returns {facts.num_classes} logits, but the data has {names} classes, so label i is"
+            " compared with logit i. If this is wrong, pass the names of all classes of the network, in the order of"
+            " its logits, as class_names=[...]",
         )
 
 

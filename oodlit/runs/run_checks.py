@@ -215,8 +215,8 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
-            "the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook) end with the run, and so would the"
-            f" results; pass output_dir to {owner}, and read the results with {loader}.load"
+            "the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook) end with the run, and results in"
+            f" their memory would be lost; pass output_dir to {owner}, and read the results with {loader}.load"
         )
 
 
@@ -272,6 +272,7 @@ def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[s
     differ |= {n for one in others for n in first if "" not in (a := first[n], b := one.get(n, a)) and a != b}
     if differ:
         raise InvalidArgumentError(
-            f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])}); every"
-            " process must make the same ones: sort file names, and do not number the names of a set"
+            f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])});"
+            " every process must create the same data and detectors: sort file names, and do not depend on the order"
+            " of a Python set"
         )

@@ -19,7 +19,7 @@ from oodlit.objects.adapters import FunctionReader, ImageBoxes
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import make_streams, make_trainer, run
 
-MESSAGE = "returned different outputs in two passes over the same images"
+MESSAGE = "returned different outputs for the same images in two passes"
 
 
 class AlwaysDropout(TinyConvNet):

@@ -190,19 +190,19 @@ def test_a_run_ends_with_its_limits(
     assert "FAILED msp: mean_auroc" not in out
     assert main(["guard", "results", "--fail-if", "msp: mean_fpr95 >= 0"]) == 1
     assert main([*call[:-1], "dry", "--max_batches", "1"]) == 2
-    assert "a dry run with --max_batches 1, which read only a part" in capsys.readouterr().err
+    assert "a trial (--max_batches 1), which reads only a part" in capsys.readouterr().err
 
 
-def test_a_dry_run_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_trial_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results.load(folder)
     results.with_record(structs.replace(results.run, dry_run="limit_predict_batches=2")).save(tmp_path / "dry")
     call = ["guard", str(tmp_path / "dry"), "--fail-if", "msp: fpr95 > 0.5"]
     assert main(call) == 2
     out, err = capsys.readouterr()
-    assert "a dry run with limit_predict_batches=2, which read only a part of each data set" in err
+    assert "a trial (limit_predict_batches=2), which reads only a part of each data set" in err
     assert (out, err.count("\n")) == ("", 1)
     assert main([*call, "--allow_unfinished"]) == 0
-    assert "Within the limit, for the images of the dry run\n" in capsys.readouterr().out
+    assert "Within the limit, for the images of the trial\n" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*values are undefined")

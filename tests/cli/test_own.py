@@ -281,13 +281,13 @@ def test_without_detectors_all_that_cost_no_extra_pass_are_used(
     assert not passes & set(some.detectors)
     assert passes <= set(some.run.not_applicable)
     assert some.run.not_applicable["odin"] == "costs 2 extra forward passes per image"
-    assert "using all that need no extra forward pass per image; --detectors all adds ada_scale, " in said
+    assert "using all detectors without extra forward passes; --detectors all adds ada_scale, " in said
     assert run(None, "--detectors", "all", "--again") == 0
     every = Results.load(tmp_path / "out")
     assert set(some.detectors) < set(every.detectors)
     assert "odin" in every.detectors
     assert not any("extra forward pass" in reason for reason in every.run.not_applicable.values())
-    assert "extra forward pass per image; --detectors all" not in " ".join(capsys.readouterr().out.split())
+    assert "extra forward passes; --detectors all" not in " ".join(capsys.readouterr().out.split())
     assert run(None, "--detectors", "al") == 2
     assert "'al'" in capsys.readouterr().err
 

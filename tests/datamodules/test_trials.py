@@ -1,4 +1,4 @@
-"""Dry runs use images spread over each set, the same ones for any number of workers and processes."""
+"""Trials use images spread over each set, the same ones for any number of workers and processes."""
 
 from pathlib import Path
 from typing import Any

@@ -99,7 +99,7 @@ def test_part_of_the_output():
 
 
 def test_head_contradicts_features_only():
-    with pytest.raises(InvalidArgumentError, match="contradicts features_only=True"):
+    with pytest.raises(InvalidArgumentError, match="or features_only=True, not both"):
         OODModule(TinyConvNet(6), head="head", features_only=True)
 
 

@@ -93,32 +93,32 @@ def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
     assert [path.name for path in folder.glob("rows-*")] == ["rows-0123456789ab"]
 
 
-def test_dry_runs_are_recorded_again_when_more_images_are_requested(whole, tmp_path):
+def test_trials_are_recorded_again_when_more_images_are_requested(whole, tmp_path):
     for most in (4, 9):
         assert record(tmp_path, max_images=most) == sum(min(most, size) for size in SIZES.values())
     with pytest.raises(
-        DataError, match="'train' was recorded in a dry run of 9 of its 150 images; record the stream again"
+        DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record the stream again"
     ):
         open_cache(tmp_path, data=OODDataModule(make_streams()))
     cache, data = FeatureCache(tmp_path), OODDataModule(make_streams(), batch_size=4)
     make_trainer(cache).predict(make_module(), data, return_predictions=False)
     assert "recorded again: " in cache.found
-    assert "dry run of 9 of its 150 images" in cache.found
+    assert "in a trial, with 9 of its 150 images" in cache.found
     assert rows_in(tmp_path) == rows_in(whole)
 
 
-def test_a_dry_run_replaces_no_more_images_than_it_has(whole, tmp_path):
+def test_a_trial_replaces_no_more_images_than_it_has(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     for use in (
         lambda: record(folder, max_images=4),
         lambda: open_cache(folder, data=OODDataModule(make_streams(), max_images=4)),
     ):
-        with pytest.raises(FingerprintError, match="with 150 images, but this is a dry run of 4; omit max_images"):
+        with pytest.raises(FingerprintError, match="with 150 images, but this is a trial with 4; omit max_images"):
             use()
     assert rows_in(folder) == rows_in(whole)
 
 
-def test_a_command_after_its_dry_run_records_again(tmp_path):
+def test_a_command_after_its_trial_records_again(tmp_path):
     said = []
     for most, size in ((4, 4), (None, 30)):
         data = OODDataModule(make_streams(), batch_size=4, max_images=most)

@@ -1,4 +1,4 @@
-"""Incomplete caches are reported: images that were skipped or left out of a dry run, and missing parts of the cache."""
+"""Incomplete caches are reported: images that were skipped or left out of a trial, and missing parts of the cache."""
 
 import io
 import shutil
@@ -30,7 +30,7 @@ def half_stream(first: bytes = b"broken") -> Stream:
 @pytest.mark.filterwarnings("ignore:.*values are undefined")
 @pytest.mark.parametrize("how", [{}, {"max_images": 3}], ids=["all", "trial"])
 def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, how):
-    """A dry run would be compared with published numbers, and skipped images would only be in the record."""
+    """A trial would be compared with published numbers, and skipped images would only be in the record."""
     streams = [*(s for s in make_streams() if s.name == "val"), half_stream()]
     record(tmp_path, streams, on_error="skip", **how)
     data = OODDataModule(streams, on_error="skip", **how)

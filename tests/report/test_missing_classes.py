@@ -1,4 +1,4 @@
-"""OOD classes and sets without images, as in dry runs: never a best value among undefined ones, and always a reason."""
+"""OOD classes and sets without images, as in trials: never a best value among undefined ones, and always a reason."""
 
 import io
 from collections.abc import Callable

@@ -32,8 +32,7 @@ def test_levels_are_those_of_the_results(results: Results) -> None:
     means = [row["cells"][-1].sort for row in view["rows"]]
     assert means == sorted(means, reverse=True)
     assert (
-        "24 classes, 576 images that estimate their severity and 192 test images (as packed); 3 classes per level"
-        in (view["detail"])
+        "24 classes, 3 per level; 576 images estimate the severity, 192 are test images (as packed)" in (view["detail"])
     )
 
 

@@ -180,7 +180,7 @@ def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
     (finding,) = of_a_known_network(correct).findings
     assert not finding.is_good
     assert "differ significantly" in finding.text
-    for cause in ("transform", "test size", "order of labels", "weights", "masking"):
+    for cause in ("transform", "image size", "order of labels", "weights", "restricted"):
         assert cause in finding.text
 
 

@@ -93,8 +93,8 @@ class Peers:
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: from the store
             if self._is_open and not self._is_over():
                 _log.warning(
-                    "process %d: no connection for error reports between processes (%s); if another process fails, this"
-                    " one stops only at a timeout or when the launcher ends it",
+                    "process %d cannot connect to the other processes to exchange errors (%s). If another process"
+                    " fails, this process only stops at a timeout, or when the launcher ends it",
                     self.rank,
                     error,
                 )
@@ -288,7 +288,7 @@ def describe(error: BaseException, who: str) -> str:
     try:
         said = str(error)
     except Exception as problem:  # a bug in that error's own code
-        said = f"its text cannot be created, {type(problem).__name__}"
+        said = f"its message cannot be shown, because str(error) raised {type(problem).__name__}"
     text = " ".join(f"{type(error).__name__}: {said}".split())
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
     return f"{who} failed: {text}{where}; see its output"
@@ -368,7 +368,7 @@ def _end_after_main(cause: str) -> None:
 def _end(cause: str) -> None:
     """End this process without waiting for anything."""
     with suppress(Exception):
-        text = f"oodlit: this process did not stop within {PATIENCE_S:g} s and is interrupted. Cause: {cause}"
+        text = f"oodlit: this process did not stop within {PATIENCE_S:g} s, so oodlit ends it. Cause: {cause}"
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     os._exit(1)
 

@@ -18,8 +18,8 @@ from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
 from oodlit.objects.results.summary import summary_tables
 
 CAVEAT = (
-    "One small detector on drawn scenes: which objects are unknown is certain, but large networks may rank"
-    " the OOD detectors in another order."
+    "This demo uses one small object detector on drawn scenes. Large networks may rank the OOD detectors in another"
+    " order."
 )
 
 

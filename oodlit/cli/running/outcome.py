@@ -78,7 +78,7 @@ def print_outcome(results: Results, console: Console) -> None:
 def _counts(results: Results) -> str:
     inside = next(info for info in results.datasets if info.role is Role.ID)
     rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
-    accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
+    accuracy = f" (accuracy of the classifier: {100 * rows['value'].iloc[0]:.1f} %)" if len(rows) else ""
     return (
         f"Thresholds accept {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
         f" {inside.name}{accuracy}. Brackets: {100 * results.settings.confidence:g} % intervals"

@@ -147,7 +147,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         console: Prints the table. None = no output.
 
     Returns:
-        The HTML page; None on all processes but the first, and for a dry run.
+        The HTML page; None on all processes but the first, and for `dry_run`.
 
     Raises:
         InvalidArgumentError: `head` is given for a module, or `out` contains files that no run wrote.
@@ -170,7 +170,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
     if asked.left_out:
         record["not_applicable"] = dict(asked.left_out)
         more = f"--detectors all adds {', '.join(asked.left_out)}"
-        _say(console, f"No --detectors: using all that need no extra forward pass per image; {more}")
+        _say(console, f"No --detectors given: using all detectors without extra forward passes; {more}")
     if asked.max_batches is not None:
         record["dry_run"] = f"--max_batches {asked.max_batches}"
     if asked.cache is not None:

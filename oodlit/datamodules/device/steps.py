@@ -82,7 +82,7 @@ class DeviceTransform:
         else:
             difference = "different values"
         raise InvalidArgumentError(
-            f"decode_on_device: on tensors, the transform {transform!r} returns {difference}; {LEAVE_OUT}"
+            f"decode_on_device: the transform {transform!r} returns {difference} for tensors; {LEAVE_OUT}"
         )
 
 

@@ -97,7 +97,7 @@ def _from_devkit(folder: Path) -> dict[str, int]:
     synsets = scipy.io.loadmat(str(meta), squeeze_me=True)["synsets"]
     ids = {str(s["WNID"]): int(s["ILSVRC2012_ID"]) for s in synsets if int(s["num_children"]) == 0}
     if set(ids) != set(wnid_labels()):
-        raise DataError(f"{meta}: its {len(ids)} leaf classes are not the 1,000 classes of ImageNet-1k")
+        raise DataError(f"{meta}: its {len(ids)} leaf classes are not those of ImageNet-1k; use the original kit")
     numbers = [int(line) for line in truth.read_text().split()]
     return {_val_name(i): label for i, label in enumerate(labels_from_ground_truth(ids, numbers), start=1)}
 

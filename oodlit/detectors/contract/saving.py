@@ -62,8 +62,8 @@ class FitOrigin:
             mine, theirs = getattr(self, name), getattr(other, name, 0)
             if mine and theirs and mine != theirs:
                 raise FingerprintError(
-                    f"{source} belongs to a backbone with {name} {mine}, got {theirs}; fit again, or load the backbone"
-                    " and transform of the fit"
+                    f"{source} belongs to another backbone, with {name} {mine} instead of {theirs}; fit again, or"
+                    " load the backbone and transform of the fit"
                 )
         check_same(self.fingerprint, other.fingerprint, source=source)
 

@@ -95,8 +95,9 @@ class ViM(ResidualDetector):
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha from; using"
-                f" {level:.4g} instead, their mean excess over the average logit (1 if there is no excess)"
+                f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha; alpha uses"
+                f" {level:.4g} instead, the mean difference between the largest and the average logit (1 if there is"
+                " no difference)"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(

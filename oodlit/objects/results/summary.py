@@ -108,7 +108,7 @@ def _table(results: ObjectResults, dataset: str, names: Sequence[str]) -> Table:
 def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
     return Text(
-        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images, {100 * row['value']:.1f} % of"
-        f" the images without a box; boxes above t* = {settings.t_star:.4g}: {row['n_ood']} here, {row['n_id']} in"
-        f" {results.id_dataset.name}; tau: {settings.rule}; {settings.rules} rules"
+        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images; {100 * row['value']:.1f} % of"
+        f" the images have no box. Boxes above t* = {settings.t_star:.4g}: {row['n_ood']} in {dataset}, {row['n_id']}"
+        f" in {results.id_dataset.name}. Rule of tau: {settings.rule}; matching rules: {settings.rules}"
     )

@@ -265,7 +265,7 @@ class _Run:
             return ""
         here = [info.name for info in self.sets.values() if info.role is Role.SHIFT]
         return (
-            f"{', '.join(there)} count as ID there, {', '.join(here) or 'no set'} here"
+            f"{', '.join(there)} count as ID in the table, {', '.join(here) or 'no set'} in this run"
             if set(here) ^ set(there)
             else ""
         )

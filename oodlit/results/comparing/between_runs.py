@@ -223,7 +223,7 @@ def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
 def _per_class(results: RunResults, dataset: str, metric: str) -> pd.DataFrame:
     table = results.table
     rows = table[(table["dataset"] == dataset) & (table["metric"] == metric) & (table["ood_class"] != "")]
-    present = rows["n_ood"] > 0  # in a dry run, classes may have no images
+    present = rows["n_ood"] > 0  # in a trial, classes may have no images
     rows = rows[present] if present.any() else rows
     return rows.pivot(index="ood_class", columns="detector", values="value").sort_index()
 

@@ -69,8 +69,8 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         shown = [_shown(row) for row in training.sort_values("auroc", ascending=False).to_dict("records")]
         yield Finding(
             "controls",
-            f"training images score higher than ID images: AUROC {some(shown, 5)}, expected near 50 %. Thresholds from"
-            " training images are too high for these detectors",
+            f"training images score higher than other ID images: AUROC {some(shown, 5)}, expected near 50 %."
+            " Thresholds from training images are too high for these detectors",
         )
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
     if {"covariate", "semantic"} <= set(means):
@@ -84,15 +84,16 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             yield Finding(
                 "controls",
                 "these detectors reject shifted images of known classes at least as readily as images of unknown"
-                f" classes, so they detect shift, not novelty (mean AUROC of both): {some(texts, 5)}",
+                " classes, so they detect shift instead of novelty (mean AUROC on shifted and on unknown images):"
+                f" {some(texts, 5)}",
             )
     if {"untrained", "semantic"} <= set(means):
         as_good = means[means["untrained"] >= means["semantic"]]
         if len(as_good):
             yield Finding(
                 "controls",
-                f"with an untrained network, {some([*map(str, as_good.index)], 5)} separate the OOD sets at least as"
-                " well: the values describe the images, not the network",
+                f"{some([*map(str, as_good.index)], 5)}: an untrained network separates the OOD sets at least as"
+                " well, so these values tell nothing about the trained network",
             )
 
 

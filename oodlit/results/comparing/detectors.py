@@ -97,7 +97,7 @@ def _rows_of_classes(results: RunResults, metric: str, dataset: str | None) -> p
         )
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
     rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
-    rows = rows[rows["n_ood"] > 0]  # classes without images, as in a dry run
+    rows = rows[rows["n_ood"] > 0]  # classes without images, as in a trial
     if rows.empty:
         per_class = results.table.loc[results.table["ood_class"] != "", "metric"].unique()
         raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))

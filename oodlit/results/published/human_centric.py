@@ -14,7 +14,7 @@ HUMAN_CENTRIC = PublishedTable(
     rule="DER of each data set alone, at the threshold that keeps 95 or 99 % of the correctly classified training"
     " images; OOD images count as misclassified",
     file="human_centric.csv",
-    settings=dict.fromkeys(("DICE", "Energy", "KNN", "ReAct", "ViM"), "the table does not state them")
+    settings=dict.fromkeys(("DICE", "Energy", "KNN", "ReAct", "ViM"), "the table does not state the settings")
     | {"Mahalanobis": {"power": 0.0}},
     # Textures and ImageNet-C are used whole and in part; which it was, is not stated.
     protocol=Protocol(

@@ -3,7 +3,7 @@
 from oodlit.results.published.protocol import Protocol, weights
 from oodlit.results.published.table import PublishedTable
 
-_CHOSEN = "the board does not state them; many are chosen on its validation images"
+_CHOSEN = "the board does not state the settings, many of which are chosen on its validation images"
 _WITH_SETTINGS = (
     "ASH", "AdaSCALE-A", "AdaSCALE-L", "DICE", "EBO", "GEN", "KNN", "NCI", "NNGuide", "ODIN", "OpenMax", "ReAct",
     "SCALE", "VIM", "WeiPer+KLD", "fDBD", "i-ODIN",

@@ -193,7 +193,7 @@ def _is_tested(results: RunResults, metric: str, sets: Sequence[str]) -> bool:
 def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool) -> Iterator[str]:
     run, confidence = results.run, f"{100 * results.settings.confidence:.4g} %"
     if run.dry_run:
-        yield f"Dry run ({run.dry_run}): only a part of the images was read."
+        yield f"Trial ({run.dry_run}): only a part of the images was read."
     if missing := interruption(run):
         yield f"Unfinished: {missing}."
     grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
@@ -204,7 +204,7 @@ def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool
             f" these images (paired one-sided test, Bonferroni, {confidence})."
         )
     if any(column.better and not any(cell.is_best for cell in column.cells) for column in table):
-        yield "Without bold: no detector of the column is distinguishable from the best."
+        yield "Columns without bold: no detector is distinguishable from the best."
     if intervals:
         yield f"Brackets: {confidence} confidence intervals; averages have none."
 

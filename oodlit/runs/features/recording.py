@@ -118,7 +118,7 @@ class Recording:
         if stream.name not in self.own_parts:
             facts = {"name": stream.name, **identity(stream)}
             names = {"class_names": list(stream.class_names), "label_names": list(stream.label_names)}
-            facts |= {"whole": whole_size(stream)}  # in a dry run, `images` counts a part of them
+            facts |= {"whole": whole_size(stream)}  # in a trial, `images` counts a part of them
             self.own_parts[stream.name] = ProcessPart({**facts, **names}, self.how, self.cut, self.process)
         one, self._unwritten = self.own_parts[stream.name], None  # never half of a batch if the user ends the run
         if stream.name not in self._writers:

@@ -16,13 +16,13 @@ from oodlit.testing.shorten import shorten
 INVARIANCES = {
     "logit_shift": "Adding a constant to all logits of an image does not change its score.",
     "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",
-    "feature_scale": "Multiplying all features by c > 0, in fit and score with equal logits, preserves the ranking.",
-    "feature_affine": "An invertible affine map of features, in fit and score with equal logits, preserves the scores.",
-    "feature_rotation": "A rotation of the features, in fit and score with equal logits, preserves the scores.",
-    "class_permutation": "Renaming the classes, in head, logits and labels, preserves the scores.",
-    "mean_is_best": "Features moved to a mean of the training features of a class never score lower.",
+    "feature_scale": "Scaling all features by c > 0 in fit and score, with equal logits, preserves the ranking.",
+    "feature_affine": "An invertible affine map of features in fit and score, with equal logits, preserves scores.",
+    "feature_rotation": "A rotation of the features in fit and score, with equal logits, preserves the scores.",
+    "class_permutation": "Reordering the classes in head, logits and labels preserves the scores.",
+    "mean_is_best": "Moving the features of an image to the training mean of a class never lowers its score.",
     "larger_residual_is_worse": (
-        "With equal logits, a larger residual outside the space of the training features never scores higher."
+        "With equal logits, a larger residual outside the training features' space never raises the score."
     ),
 }
 """Meaning of the names in `Detector.invariances`."""

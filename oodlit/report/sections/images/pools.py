@@ -49,8 +49,8 @@ def pool_view(
     colours = _colours(results, chart.lines)
     return {
         "name": info.name,
-        "detail": f"{facts.classes} classes, {facts.estimation} images that estimate their severity and"
-        f" {facts.test} test images ({info.split}); {info.id_classes} classes per level",
+        "detail": f"{facts.classes} classes, {info.id_classes} per level; {facts.estimation} images estimate the"
+        f" severity, {facts.test} are test images ({info.split})",
         "levels": list(dict.fromkeys(table["level"])),
         "svg": level_curves(chart, colours),
         "legend": [{"name": label.strip(), "colour": colour} for label, colour in colours.items()],
