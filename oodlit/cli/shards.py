@@ -56,19 +56,19 @@ def build(
 
     Args:
         name: a known data set, or your own name
-        source: folder, archive, or ID shards (for generated sets)
+        source: folder or archive; for generated sets: shards of ID images
         out: folder for the shards
-        role: role of a custom set: train, id, ood, shift or unit_test
-        file_list: .csv with path, label, group, or text file of paths
+        role: role of your set: train, id, ood, shift or unit_test
+        file_list: CSV with path, label and group; or text file of paths
         class_names: text file of class folders, in the classifier's order
         flat: ignore folders: the images have no classes
-        labels: labels of a flat imagenet_val or imagenet_c: file or devkit
+        labels: labels of imagenet_val or imagenet_c: file or devkit
         incomplete: accept a known set with missing images
         shard_size: images per shard
         workers: shards written in parallel
-        max_pixels: reject larger images (default: decode_image's limit)
-        exclude: text file of classes to leave out, with reasons
-        split: published list of files: estimation or test
+        max_pixels: reject images with more pixels (default: 89478485)
+        exclude: text file with a wnid and a reason per line, to leave out
+        split: CSV of file,part; part is estimation or test
         release: release of ImageNet-21K (default: fall11)
         estimation: images per class to estimate severity
         test: test images per class
@@ -199,7 +199,7 @@ def verify(
         directories: folders of shards
         headers_only: do not decode the images
         duplicates: report images that occur more than once
-        max_pixels: report larger images (default: limit of decode_image)
+        max_pixels: report images with more pixels (default: 89478485)
     """
     from oodlit.datamodules.shards import ShardReport, find_duplicates
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 def check(folder: Path) -> int:
     """Check data sets against counts and checksums.
 
-    Every subfolder with the name of a known data set is checked, before anything is packed: archives by their
-    checksum, images by their number and classes. The exit code is 1 if anything differs.
+    Checks each subfolder that has the name of a known data set: archives by checksum, images by number and classes. The
+    exit code is 1 if anything differs. Run this command before 'oodlit shards build'.
 
     Args:
         folder: folder with a subfolder NAME for each data set
