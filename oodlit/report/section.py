@@ -38,6 +38,7 @@ class Section(NamedTuple):
         template: A file of `html` with the variables `own` for the content, `here` for the anchor, and `shared` for
             words of all sections of a run.
         content: Plain values for the template.
+        is_folded: Whether one click opens the section; for details that do not help to choose a detector.
     """
 
     key: str
@@ -45,6 +46,7 @@ class Section(NamedTuple):
     entry: str
     template: str
     content: Mapping[str, Any]
+    is_folded: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,11 +160,19 @@ class Fact(NamedTuple):
 
 
 def frame(
-    shown: Shown | ShownBoxes, sections: Iterable[Callable[[Any], Iterable[Section]]], *, kept: Collection[str] = ()
+    shown: Shown | ShownBoxes,
+    sections: Iterable[Callable[[Any], Iterable[Section]]],
+    *,
+    answer: str = "",
+    kept: Collection[str] = (),
 ) -> dict[str, Any]:
-    """What the pages of runs of every kind show; detectors in `kept` are never folded."""
+    """What the pages of runs of every kind show: first the `answer`; detectors in `kept` are never folded."""
+    findings = shown.results.findings
     return {
-        "findings": shown.results.findings,
+        "answer": answer,
+        "findings": [found for found in findings if not found.is_of_detectors],
+        "details": [found for found in findings if found.is_of_detectors],
+        "doubts": sum(not found.is_good for found in findings),
         "caveat": shown.results.run.caveat,
         "sections": [section for of in sections for section in of(shown)],
         "words": words(shown.results, shown.detectors) | {"rest": folded(shown.detectors, kept)},

@@ -10,14 +10,15 @@ from rich.text import Text
 from oodlit.base.roles import UNKNOWN_CLASSES
 from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
+from oodlit.results.display_names import displayed
 from oodlit.results.views.terminal import FirstFitting
 
 
 def summary_table(results: Results) -> FirstFitting:
     """Make a table of detectors with FPR and AUROC of every OOD set and failed unit tests, the best detector first.
 
-    In a narrow terminal, it has no intervals, then fewer columns: AUROC goes first, the last set first. Names are never
-    cut, and a line below lists what is left out.
+    In a narrow terminal, it has no intervals, then fewer columns: AUROC goes first, the last set first. Display
+    names are never cut, and a line below lists what is left out.
 
     Args:
         results: A run.
@@ -25,6 +26,7 @@ def summary_table(results: Results) -> FirstFitting:
     Returns:
         A rich table with the number of images in every heading; names are not interpreted as markup.
     """
+    results = displayed(results)
     columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in UNKNOWN_CLASSES]
     names = ranked_detectors(results, columns)
     dropped = [c for first in (True, False) for c in columns[::-1] if (c.better == "higher") is first]

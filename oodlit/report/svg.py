@@ -113,18 +113,42 @@ def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *
     """
     x_ticks, x_at = _axis([x for x, _ in points.values()], 56.0, 870.0)
     y_ticks, y_at = _axis([y for _, y in points.values()], 340.0, 24.0)
+    order = sorted(points.items(), key=lambda item: (item[0] in named, item[1]))
+    at = {name: (round(x_at(x), 1), round(y_at(y), 1)) for name, (x, y) in order}
+    places = _names_beside({name: place for name, place in at.items() if name in named})
     drawn = [
         {
             "title": f"{name}: {x_label} {100 * x:.1f} %, {y_label} {100 * y:.1f} %",
-            "name": short(name) if name in named else "",
-            "x": round(x_at(x), 1),
-            "y": round(y_at(y), 1),
-            "side": 1 if x_at(x) < 600 else -1,
-            "lift": 16 if index % 2 else -6,  # alternately above and below
+            "name": short(name) if name in places else "",
+            "x": at[name][0],
+            "y": at[name][1],
+            "side": places.get(name, (1, 0))[0],
+            "lift": places.get(name, (1, 0))[1],
         }
-        for index, (name, (x, y)) in enumerate(sorted(points.items(), key=lambda item: (item[0] in named, item[1])))
+        for name, (x, y) in order
     ]
     return draw("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
+
+
+def _names_beside(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[int, int]]:
+    """Side and height of names beside their points, without names that would cover another one or leave the figure.
+
+    Example:
+        >>> _names_beside({"a": (100.0, 100.0), "b": (101.0, 100.0), "c": (102.0, 100.0), "right": (890.0, 50.0)})
+        {'a': (1, -6), 'b': (1, 16), 'c': (-1, -6), 'right': (-1, -6)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    taken: list[tuple[float, float, float]] = []
+    for name, (x, y) in points.items():
+        width = 7.0 * len(short(name))
+        for side, lift in ((1, -6), (1, 16), (-1, -6), (-1, 16)):
+            left, base = x + 8 if side > 0 else x - 8 - width, y + lift
+            free = all(left > end or left + width < start or abs(base - other) > 13 for start, end, other in taken)
+            if free and left > 0 and left + width < 900:
+                found[name] = (side, lift)
+                taken.append((left, left + width, base))
+                break
+    return found
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:

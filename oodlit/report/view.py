@@ -24,26 +24,27 @@ def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict
     keys = [*keys_to_show(results), *neighbor_keys(features)]
     thumbnails = ThumbnailStyles(load_thumbnails(folder, keys), prefix)
     shown = Shown(displayed(results), thumbnails, results.run, features)
+    choice = choose(shown)
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),
         "alert": partial_text(results),
         "facts": _facts(shown),
         "css": thumbnails.css(),
-        **frame(shown, SECTIONS, kept=[choice.detector] if (choice := choose(shown)) else ()),
+        **frame(shown, SECTIONS, answer=choice.sentence if choice else "", kept=[choice.detector] if choice else ()),
     }
 
 
 def _facts(shown: Shown) -> list[Fact]:
     results, columns, detectors = shown.results, shown.columns, shown.detectors
     facts = []
+    rates = [c for c in columns if c.lower_is_better and not c.is_count]
+    if rates and detectors:
+        facts.append(_answer(shown, rates))
     accuracy = shown.rows.get((MODEL, shown.inside.name, "accuracy"))
     if accuracy is not None and not math.isnan(accuracy.value):
         detail = f"{shown.inside.name}, n = {accuracy.n_id}"
         facts.append(Fact("Accuracy of the classifier", percent_text(accuracy.value), detail))
-    rates = [c for c in columns if c.lower_is_better and not c.is_count]
-    if rates and detectors:
-        facts.append(_answer(shown, rates))
     if count := next((c for c in columns if c.is_count), None):
         total = len(results.dataset(count.dataset).class_names) or 1
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)

@@ -7,6 +7,10 @@ class FindingWarning(UserWarning):
     """Something in a run makes the numbers doubtful."""
 
 
+_OF_DETECTORS = frozenset({"controls", "failed", "reversed", "ties"})
+"""Kinds of findings about single detectors."""
+
+
 class Finding(msgspec.Struct, frozen=True):
     """A remark that a run makes about its numbers.
 
@@ -20,3 +24,8 @@ class Finding(msgspec.Struct, frozen=True):
     kind: str
     text: str
     is_good: bool = False
+
+    @property
+    def is_of_detectors(self) -> bool:
+        """Whether it is about the numbers of single detectors, not about all numbers of the run."""
+        return self.kind in _OF_DETECTORS

@@ -13,6 +13,7 @@ import pandas as pd
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.results.comparing.controls import control_findings
+from oodlit.results.display_names import displayed
 from oodlit.results.files.unfinished import interruption
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
@@ -39,7 +40,8 @@ CAUSES = (
 
 
 def find(results: RunResults) -> list[Finding]:
-    """All findings: the caller's, and the ones computed from scores and table."""
+    """All findings, with display names of detectors: the caller's, and the ones computed from scores and table."""
+    results = displayed(results)
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
     found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
@@ -132,9 +134,7 @@ def _reversed(results: RunResults) -> Iterator[Finding]:
     for detector, found in sets.items():
         config, overview = results.run.detector_settings.get(detector), results.run.overview.get(detector)
         values = ", ".join(found)
-        text = (
-            f"detector {detector!r} ranks OOD images above ID images, unlike most other detectors: AUROC on {values}."
-        )
+        text = f"detector {detector} ranks OOD images above ID images, unlike most other detectors: AUROC on {values}."
         settings = [f"{key}={value}" for key, value in config.init_args.items() if value is not None] if config else []
         if settings:
             text += f" Its settings: {', '.join(settings)}."

@@ -117,7 +117,7 @@ def test_one_detector_that_ranks_backward_is_named_with_its_settings():
     results = several([-2, -2, 2, -2], detector_settings={"d2": settings}, overview={"d2": overview})
     (finding,) = results.findings
     assert finding.kind == "reversed"
-    assert finding.text.startswith("detector 'd2' ranks OOD images above ID images")
+    assert finding.text.startswith("detector d2 ranks OOD images above ID images")
     assert f"AUROC on 'near' {100 * results.value('auroc', dataset='near', detector='d2'):.1f} %." in finding.text
     assert "Its settings: strength=2.4, bins=100." in finding.text
     assert "the preset imagenet-resnet50, which was tuned on OOD data" in finding.text

@@ -11,6 +11,7 @@ from rich.text import Text
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
+from oodlit.results.display_names import displayed
 from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
 from oodlit.results.views.terminal import FirstFitting
@@ -85,6 +86,7 @@ def ranked(results: ObjectResults, dataset: str) -> list[str]:
 
 def summary_tables(results: ObjectResults) -> list[FirstFitting]:
     """Make a table per split for a terminal, with values in percent; a narrow terminal shows fewer metrics."""
+    results = displayed(results)
     names = [*headline_metrics(results.settings), "tau"]
     return [
         FirstFitting([_table(results, dataset, names[: len(names) - number]) for number in range(len(names))])

@@ -6,6 +6,15 @@ const everything = document.getElementById("everything");
 all("select[data-target]").forEach(s => s.addEventListener("change", () =>
   [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; })));
 
+// Links open folded sections, and on paper all sections are open.
+const open = address => {
+  const details = address.length > 1 && document.querySelector(`${address}.findings > details, ${address} > details`);
+  if (details) details.open = true;
+};
+all('a[href^="#"]').forEach(a => a.addEventListener("click", () => open(a.hash)));
+open(location.hash);
+addEventListener("beforeprint", () => all("section > details, .findings > details").forEach(d => { d.open = true; }));
+
 // Sort tables by a click on a heading; the first click puts the best value first.
 all("table.sortable").forEach(t => {
   const heads = [...t.tHead.rows[t.tHead.rows.length - 1].cells];
@@ -116,9 +125,9 @@ all(".look").forEach(box => {
 });
 
 // Mark elements wider than the screen until they are scrolled to the end.
-const hint = () => all(".scroll").forEach(s => {
+const hint = () => all(".scroll, .scrolls").forEach(s => {
   s.classList.toggle("more", s.scrollWidth - s.clientWidth - s.scrollLeft > 2);
 });
-all(".scroll").forEach(s => s.addEventListener("scroll", hint, {passive: true}));
+all(".scroll, .scrolls").forEach(s => s.addEventListener("scroll", hint, {passive: true}));
 addEventListener("resize", hint);
 hint();

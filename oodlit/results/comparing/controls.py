@@ -61,7 +61,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         if not low <= 0.5 <= high:
             yield Finding(
                 "controls",
-                f"detector {detector!r} separates two halves of the ID images, which were divided by key: AUROC"
+                f"detector {detector} separates two halves of the ID images, which were divided by key: AUROC"
                 f" {100 * auroc:.1f} %, expected 50 %. Its scores depend on more than the image",
             )
     training = frame[(frame["control"] == "training") & (frame["ci_low"] > 0.5) & (frame["auroc"] > CLOSER)]

@@ -21,4 +21,4 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
     quality = [(name.partition("/")[2], percent_text(v)) for name, v in results.run.id_quality.items() if "/" in name]
     lists = [{"name": "AP50 of the known classes", "entries": quality}] if quality else []
     content = record_content(shown, data, results.run.ms_per_box, lists)
-    yield Section("measured", "What was measured", "what was measured", "measured.html", content)
+    yield Section("measured", "What was measured", "measured", "measured.html", content, is_folded=True)

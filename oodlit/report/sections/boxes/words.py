@@ -11,4 +11,4 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
     settings = shown.results.settings
     names = dict.fromkeys(shown.results.table["metric"])
     content = {"settings": settings, "terms": {name: meaning(name, settings) for name in names}}
-    yield Section("words", "How to read this page", "how to read", "boxes/words.html", content)
+    yield Section("words", "How to read this page", "how to read", "boxes/words.html", content, is_folded=True)

@@ -29,7 +29,7 @@ def sections(shown: Shown) -> Iterator[Section]:
             "num_train": len(found.points[""]),
             "explained": percent_text(sum(found.shares)),
         }
-        yield Section("map", "Where do images lie in the feature space?", "map", "map.html", content)
+        yield Section("map", "Where do images lie in the feature space?", "map", "map.html", content, is_folded=True)
 
 
 def _drawn(

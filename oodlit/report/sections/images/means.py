@@ -26,7 +26,7 @@ def sections(shown: Shown) -> Iterator[Section]:
     if content["means"] or content["controls"]:
         title = "Means over data sets" if content["means"] else "Controls"
         title += " and controls" if content["means"] and content["controls"] else ""
-        yield Section("means", title, title.lower(), "means.html", content)
+        yield Section("means", title, title.split(maxsplit=1)[0].lower(), "means.html", content, is_folded=True)
 
 
 def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from oodlit.results.names import MODEL
 def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section."""
     content = record_content(shown, _data(shown), shown.results.run.ms_per_image)
-    yield Section("measured", "What was measured", "what was measured", "measured.html", content)
+    yield Section("measured", "What was measured", "measured", "measured.html", content, is_folded=True)
 
 
 def _data(shown: Shown) -> dict[str, Any]:

@@ -24,7 +24,7 @@ def sections(shown: Shown) -> Iterator[Section]:
     for number, info in enumerate(shown.sets(Role.OOD)):
         if shown.detectors and counts.get(info.name) and counts.get(shown.inside.name):
             title = f"{info.name}: FPR versus kept ID images"
-            yield Section(f"roc{number}", title, f"{info.name}: ROC", "roc.html", _curves(shown, info))
+            yield Section(f"roc{number}", title, f"{info.name}: ROC", "roc.html", _curves(shown, info), number > 0)
 
 
 def _curves(shown: Shown, info: DatasetInfo) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from oodlit.results import Results
 def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section, if times were recorded."""
     if content := time_view(shown.results):
-        yield Section("time", "Where the time went", "time", "time.html", content)
+        yield Section("time", "Where the time went", "time", "time.html", content, is_folded=True)
 
 
 def time_view(results: Results) -> dict[str, Any] | None:

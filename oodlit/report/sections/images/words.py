@@ -18,7 +18,7 @@ def sections(shown: Shown) -> Iterator[Section]:
         "has_pools": bool(shown.sets(Role.POOL)),
         "terms": terms(shown.results),
     }
-    yield Section("words", "How to read this page", "how to read", "words.html", content)
+    yield Section("words", "How to read this page", "how to read", "words.html", content, is_folded=True)
 
 
 def terms(results: Results) -> dict[str, str]:
