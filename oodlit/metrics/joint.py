@@ -6,7 +6,6 @@ prior / m each. An accepted image is an error if it is OOD or if its prediction 
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
@@ -259,12 +258,6 @@ class JointAUGRC(OSCR):
         exact_share(tpr)
         self.prior, self.tpr = check_prior(prior), tpr
 
-    def result(self) -> Tensor:
-        """Return the value of all images."""
-        correct, wrong = self.stream("correct_scores"), self.stream("wrong_scores")
-        is_correct = torch.arange(len(correct) + len(wrong), device=correct.device) < len(correct)
-        return self._float(self.value(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct))
-
     def value(self, id_scores: Tensor, ood_scores: Tensor, is_correct: Tensor) -> float:
         """Compute the metric from the scores of all images."""
         return joint_augrc(id_scores, ood_scores, is_correct=is_correct, prior=self.prior)
@@ -323,22 +316,18 @@ def check_prior(prior: ShareLike) -> float:
     return share
 
 
-def _joint(images: Images) -> JointRanking | str:
-    return images.ranking.missing() or JointRanking(images.ranking, images.id_correct_below)
-
-
 def _compute_augrc(images: Images) -> Value:
-    joint = _joint(images)
-    if isinstance(joint, str):
-        return Value.undefined(joint)
+    if reason := images.ranking.missing():
+        return Value.undefined(reason)
+    joint = JointRanking(images.ranking, images.id_correct_below)
     interval = joint_augrc_interval(joint, images.prior, images.settings.confidence)
     return Value(joint_augrc_of(joint, images.prior), interval)
 
 
 def _compute_risk(images: Images) -> Value:
-    joint = _joint(images)
-    if isinstance(joint, str):
-        return Value.undefined(joint)
+    if reason := images.ranking.missing():
+        return Value.undefined(reason)
+    joint = JointRanking(images.ranking, images.id_correct_below)
     curve = risk_curve_of(joint, images.prior)
     place = int((curve.threshold >= images.threshold).sum()) - 1
     if place < 0:

@@ -84,10 +84,14 @@ class OSCR(StreamMetric):
         self.append("ood_scores", scores[is_ood])
 
     def result(self) -> Tensor:
-        """Return the OSCR of all images."""
+        """Return the value of all images."""
         correct, wrong = self.stream("correct_scores"), self.stream("wrong_scores")
         is_correct = torch.arange(len(correct) + len(wrong), device=correct.device) < len(correct)
-        return self._float(oscr(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct=is_correct))
+        return self._float(self.value(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct))
+
+    def value(self, id_scores: Tensor, ood_scores: Tensor, is_correct: Tensor) -> float:
+        """Compute the metric from the scores of all images."""
+        return oscr(id_scores, ood_scores, is_correct=is_correct)
 
 
 def _compute(images: Images) -> Value:

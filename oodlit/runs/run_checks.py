@@ -1,6 +1,7 @@
 """Checks before the first batch: packages, strategy, memory."""
 
 import json
+import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -242,12 +243,8 @@ def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
 
 def _memory_bytes(name: str) -> int | None:
     meminfo = Path("/proc/meminfo")
-    if not meminfo.is_file():
-        return None
-    for line in meminfo.read_text().splitlines():
-        if line.startswith(f"{name}:"):
-            return int(line.split()[1]) * 1024
-    return None
+    found = re.search(rf"^{name}:\s*(\d+)", meminfo.read_text(), re.MULTILINE) if meminfo.is_file() else None
+    return int(found[1]) * 1024 if found else None
 
 
 def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[str, Detector] | None = None) -> None:

@@ -12,12 +12,14 @@ from oodlit.base.fractions import ShareLike
 from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_with
 
 Interval = tuple[float, float]
+ClassSizes = Int[Tensor, " classes"]
+ClassValues = Float[Tensor, " classes"]
 
 
 def level_intervals(
-    values: Float[Tensor, " classes"],
-    sizes: Int[Tensor, " classes"],
-    order: Int[Tensor, " classes"],
+    values: ClassValues,
+    sizes: ClassSizes,
+    order: ClassSizes,
     starts: Sequence[int],
     width: int,
     *,
@@ -75,7 +77,7 @@ def level_intervals(
 
 
 def _interval(
-    value: float, influence: Float[Tensor, " classes"], images: float, width: int, freedom: int, confidence: float
+    value: float, influence: ClassValues, images: float, width: int, freedom: int, confidence: float
 ) -> Interval:
     variance = float(influence.square().sum()) * width / (width - 1)
     most = 3.0 * images

@@ -6,6 +6,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.stats import norm
 
+IdScores = Float[np.ndarray, "detectors n"]
+OodScores = Float[np.ndarray, "detectors m"]
+Weights = Float[np.ndarray, " m"]
+Classes = Int[np.ndarray, " m"]
+Values = Float[np.ndarray, " detectors"]
+
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
@@ -20,23 +26,18 @@ class ImageParts:
         classes: Class of every OOD image, 0 to the largest, all of which occur. Shape (m,).
     """
 
-    of_id: Float[np.ndarray, "detectors n"]
-    of_ood: Float[np.ndarray, "detectors m"]
-    weights: Float[np.ndarray, " m"]
-    classes: Int[np.ndarray, " m"]
+    of_id: IdScores
+    of_ood: OodScores
+    weights: Weights
+    classes: Classes
 
     @property
-    def values(self) -> Float[np.ndarray, " detectors"]:
+    def values(self) -> Values:
         """The values."""
         return np.asarray((self.of_ood * self.weights).sum(axis=1))
 
 
-def auroc_parts(
-    id_scores: Float[np.ndarray, "detectors n"],
-    ood_scores: Float[np.ndarray, "detectors m"],
-    weights: Float[np.ndarray, " m"],
-    classes: Int[np.ndarray, " m"],
-) -> ImageParts:
+def auroc_parts(id_scores: IdScores, ood_scores: OodScores, weights: Weights, classes: Classes) -> ImageParts:
     """Split the AUROC: the fraction of ID images above every OOD image, and of OOD images below every ID image.
 
     Ties count one half. With these parts, `below_the_best` is DeLong's test for correlated curves, for a weighted mean
@@ -65,11 +66,7 @@ def auroc_parts(
 
 
 def fpr_parts(
-    id_scores: Float[np.ndarray, "detectors n"],
-    ood_scores: Float[np.ndarray, "detectors m"],
-    weights: Float[np.ndarray, " m"],
-    classes: Int[np.ndarray, " m"],
-    thresholds: Float[np.ndarray, " detectors"],
+    id_scores: IdScores, ood_scores: OodScores, weights: Weights, classes: Classes, thresholds: Values
 ) -> ImageParts:
     """Split the FPR: whether an OOD image is accepted, and how an ID image affects it through the threshold.
 
@@ -90,7 +87,7 @@ def fpr_parts(
     return ImageParts(of_id, of_ood, weights, classes)
 
 
-def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Float[np.ndarray, " detectors"]:
+def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Values:
     """Compute for each detector the probability (one-sided p-value) of being this much worse than the best by chance.
 
     The difference is divided by its standard error over the same images: the variance of the differences within each
@@ -134,7 +131,7 @@ def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Fl
     return found
 
 
-def in_group_of_best(p_values: Float[np.ndarray, " detectors"], *, confidence: float) -> Bool[np.ndarray, " detectors"]:
+def in_group_of_best(p_values: Values, *, confidence: float) -> Bool[np.ndarray, " detectors"]:
     """Return which detectors belong to the group of the best, after Bonferroni's correction for all others.
 
     The group contains the truly best detector, whichever it is, with probability `confidence` at least: it is left out

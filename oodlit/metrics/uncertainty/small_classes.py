@@ -8,6 +8,11 @@ from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence, normal_quantile, wilson_with
 from oodlit.metrics.uncertainty.paired import auroc_parts
 
+IdScores = Float[np.ndarray, " n"]
+OodScores = Float[np.ndarray, " m"]
+Classes = Int[np.ndarray, " m"]
+PerClass = Float[np.ndarray, " classes"]
+Sizes = Int[np.ndarray, " classes"]
 POOLED_IMAGES = 4
 """Weight of the pooled variance in the variance of each class, as a number of images."""
 DIRECTIONS = 13
@@ -17,11 +22,7 @@ LEAST_RANK = 0.02
 
 
 def mean_auroc_interval(
-    id_scores: Float[np.ndarray, " n"],
-    ood_scores: Float[np.ndarray, " m"],
-    classes: Int[np.ndarray, " m"],
-    *,
-    confidence: ShareLike = 0.95,
+    id_scores: IdScores, ood_scores: OodScores, classes: Classes, *, confidence: ShareLike = 0.95
 ) -> tuple[float, float]:
     r"""Interval for the mean AUROC over classes: Wilson's formula with an effective number of images.
 
@@ -58,12 +59,7 @@ def mean_auroc_interval(
 
 
 def mean_fpr_interval(
-    id_scores: Float[np.ndarray, " n"],
-    ood_scores: Float[np.ndarray, " m"],
-    classes: Int[np.ndarray, " m"],
-    *,
-    tpr: ShareLike = 0.95,
-    confidence: ShareLike = 0.95,
+    id_scores: IdScores, ood_scores: OodScores, classes: Classes, *, tpr: ShareLike = 0.95, confidence: ShareLike = 0.95
 ) -> tuple[float, float]:
     """Interval for the mean FPR over classes, with the uncertainty of the threshold.
 
@@ -99,12 +95,7 @@ def mean_fpr_interval(
     return min(low for low, _ in ends), max(high for _, high in ends)
 
 
-def mean_share_interval(
-    shares: Float[np.ndarray, " classes"],
-    sizes: Int[np.ndarray, " classes"],
-    weights: Float[np.ndarray, " classes"],
-    z: float,
-) -> tuple[float, float]:
+def mean_share_interval(shares: PerClass, sizes: Sizes, weights: PerClass, z: float) -> tuple[float, float]:
     """Combine Wilson's intervals of shares, z standard errors wide, into an interval of their weighted mean.
 
     Example:
@@ -118,12 +109,7 @@ def mean_share_interval(
     return mover(shares, np.minimum(low, shares), np.maximum(high, shares), weights)
 
 
-def mover(
-    values: Float[np.ndarray, " classes"],
-    lows: Float[np.ndarray, " classes"],
-    highs: Float[np.ndarray, " classes"],
-    weights: Float[np.ndarray, " classes"],
-) -> tuple[float, float]:
+def mover(values: PerClass, lows: PerClass, highs: PerClass, weights: PerClass) -> tuple[float, float]:
     """Combine intervals of independent values into an interval of their weighted mean, within [0, 1].
 
     References:

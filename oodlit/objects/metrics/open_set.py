@@ -12,7 +12,7 @@ TP + misclassified + dismissed = N_U at every :math:`\tau`.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -127,27 +127,23 @@ class OpenSet:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        """Check ranges, and fill in the images."""
+        """Check ranges."""
         if math.isnan(self.tau):
             raise InvalidArgumentError("expected tau to be a number, got NaN; tau is undefined without ID boxes")
         if not 0 < self.iou <= 1:
             raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
-        boxes = self.boxes
-        image = np.zeros(len(boxes), dtype=np.int64) if boxes.image is None else boxes.image
-        of_objects = np.zeros(boxes.n_objects, dtype=np.int64) if boxes.object_image is None else boxes.object_image
-        object.__setattr__(self, "boxes", replace(boxes, image=image, object_image=of_objects))
 
-    @property
+    @cached_property
     def image(self) -> Int[np.ndarray, " boxes"]:
         """Image of every box."""
-        assert self.boxes.image is not None  # filled in by the constructor
-        return self.boxes.image
+        image = self.boxes.image
+        return np.zeros(len(self.boxes), dtype=np.int64) if image is None else image
 
-    @property
+    @cached_property
     def object_image(self) -> Int[np.ndarray, " objects"]:
         """Image of every object."""
-        assert self.boxes.object_image is not None  # filled in by the constructor
-        return self.boxes.object_image
+        image = self.boxes.object_image
+        return np.zeros(self.boxes.n_objects, dtype=np.int64) if image is None else image
 
     @cached_property
     def is_unknown(self) -> Bool[np.ndarray, " boxes"]:

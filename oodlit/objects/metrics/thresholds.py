@@ -15,6 +15,12 @@ from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.objects.metrics.matching import Objects, iou_pairs, share_within
 
+PerBox = Float[np.ndarray, " boxes"]
+Positions = Int[np.ndarray, " boxes"]
+Corners = Float[np.ndarray, "boxes 4"]
+Flags = Bool[np.ndarray, " objects"]
+Matched = Bool[np.ndarray, "overlaps boxes"]
+
 TAU_RULES = ("quantile", "normal")
 
 _IOUS = np.arange(50, 100, 5) / 100
@@ -65,13 +71,13 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
 
 
 def best_f1_confidence(
-    boxes: Float[np.ndarray, "boxes 4"],
-    confidence: Float[np.ndarray, " boxes"],
-    image: Int[np.ndarray, " boxes"],
-    classes: Int[np.ndarray, " boxes"],
+    boxes: Corners,
+    confidence: PerBox,
+    image: Positions,
+    classes: Positions,
     objects: Objects,
     *,
-    is_crowd: Bool[np.ndarray, " objects"] | None = None,
+    is_crowd: Flags | None = None,
 ) -> float:
     r"""Compute t\* by the best F1: the mean over classes, from curves averaged over overlaps .5, .55, ..., .95.
 
@@ -122,7 +128,7 @@ def best_f1_confidence(
     return math.fsum(found) / len(found)
 
 
-def _places(image: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " boxes"]:
+def _places(image: Positions) -> Positions:
     """Number of earlier boxes of the same image, for each box."""
     order = np.argsort(image, kind="stable")
     places = np.empty_like(image)
@@ -130,12 +136,7 @@ def _places(image: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " boxes"]:
     return places
 
 
-def _coco_matches(
-    boxes: Float[np.ndarray, "boxes 4"],
-    image: Int[np.ndarray, " boxes"],
-    objects: Objects,
-    crowd: Bool[np.ndarray, " objects"],
-) -> tuple[Bool[np.ndarray, "overlaps boxes"], Bool[np.ndarray, "overlaps boxes"]]:
+def _coco_matches(boxes: Corners, image: Positions, objects: Objects, crowd: Flags) -> tuple[Matched, Matched]:
     """Which ranked boxes are true positives, and which are ignored, for every overlap."""
     true = np.zeros((len(_IOUS), len(boxes)), dtype=bool)
     ignored = np.zeros_like(true)
@@ -159,12 +160,7 @@ def _coco_matches(
     return true, ignored
 
 
-def _at_best_f1(
-    true: Bool[np.ndarray, "overlaps boxes"],
-    ignored: Bool[np.ndarray, "overlaps boxes"],
-    confidence: Float[np.ndarray, " boxes"],
-    n_objects: int,
-) -> float:
+def _at_best_f1(true: Matched, ignored: Matched, confidence: PerBox, n_objects: int) -> float:
     """The averaged confidence at the best F1 of the averaged curve."""
     precisions, confidences = np.zeros((2, len(_IOUS), len(_RECALLS)))
     for level in range(len(_IOUS)):

@@ -1,7 +1,7 @@
 """Published figures of FindMeIfYouCan for its splits.
 
 Source: 'FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection',
-Tables 2, 3 and 12-30, as printed, converted from percent to shares. Its nOSE counts boxes called ID on unknown objects,
+Tables 2 and 12-30, as printed, converted from percent to shares. Its nOSE counts boxes called ID on unknown objects,
 duplicates included, which is `nose_boxes` here. Its program uses the mean of the ID scores minus 1.645 standard
 deviations as threshold.
 """
@@ -105,16 +105,6 @@ def images_without_boxes(split: str) -> dict[str, float]:
         for row in _rows("no_prediction")
         if row["split"] == split
     }
-
-
-def mean_average_precision(id_dataset: str) -> dict[str, float]:
-    """Return the mean average precision on the ID set, by architecture (Table 3).
-
-    Example:
-        >>> mean_average_precision("VOC")["RT-DETR"]
-        0.704
-    """
-    return {row["architecture"]: _share(row["map"]) for row in _rows("map") if row["id_dataset"] == id_dataset}
 
 
 @cache

@@ -6,8 +6,7 @@ import torch
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
 from oodlit.base.roles import Role
-from oodlit.metrics.joint import OperatingPoint, joint_augrc, operating_point, risk_curve
-from oodlit.metrics.joint_ranking import RiskCurve
+from oodlit.metrics.joint import OperatingPoint, joint_augrc, operating_point
 from oodlit.results.display_names import display_names
 from oodlit.results.info import id_dataset
 from oodlit.results.run_results import RunResults
@@ -65,12 +64,6 @@ def operating_points(
     frame = pd.DataFrame(rows).sort_values("joint_augrc", kind="stable", ignore_index=True)
     frame.attrs["note"] = f"{100 * float(prior):g} % OOD images like those of {name}"
     return frame
-
-
-def curve_of(results: RunResults, detector: str, dataset: str, prior: ShareLike) -> RiskCurve:
-    """Risk and coverage of a detector at every threshold."""
-    inside, outside, correct = scores_of(results, detector, dataset)
-    return risk_curve(inside, outside, is_correct=correct, prior=prior)
 
 
 def scores_of(results: RunResults, detector: str, dataset: str) -> Scores:
