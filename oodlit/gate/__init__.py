@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
+    from oodlit.gate.calibration import Calibration as Calibration
     from oodlit.gate.drift import DriftAlarm as DriftAlarm
     from oodlit.gate.drift import DriftTest as DriftTest
     from oodlit.gate.gate import Gate as Gate

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from oodlit.base.plan import RunPlan
 from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
+from oodlit.gate.calibration import Calibration, Decision
 from oodlit.gate.decoding import decoder_for
 from oodlit.gate.gate_folder import WEIGHTS, load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
@@ -42,13 +43,15 @@ class Gate:
         module: The network with its transform.
         detector: A detector that was fitted on it.
         record: Threshold, class names and description of the network.
+        calibration: Calibration of p-values; None (default) = no p-values.
         device: Device to compute on, such as "cuda:0"; None (default) = the device of the network.
         decode: See `load`.
 
     Example:
         >>> gate = Gate.load("oodlit-demo", detector="mahalanobis", model=network)  # doctest: +SKIP
         >>> gate(Image.open("seven.png"))  # doctest: +SKIP
-        [Verdict(accepted=False, score=-301.2, threshold=-153.3, class_index=2, class_name='two', probability=0.61)]
+        [Verdict(accepted=False, score=-301.2, threshold=-153.3, class_index=2, class_name='two', probability=0.61,
+        p_value=0.004)]
     """
 
     def __init__(
@@ -57,6 +60,7 @@ class Gate:
         detector: Detector,
         record: GateRecord,
         *,
+        calibration: Calibration | None = None,
         device: str | torch.device | None = None,
         decode: Decode | None = None,
     ) -> None:
@@ -65,6 +69,8 @@ class Gate:
         self.detector, self.record = detector, record
         place_large({detector.key(): detector}, self.module.device)
         self.threshold: Threshold = record.threshold
+        self.calibration = calibration
+        self._decide = Decision(record.threshold, calibration, record.backbone.num_classes)
         self._decode = decoder_for(record, decode)
         self._precision = precision_context(record.precision)
         self._plan = RunPlan(
@@ -86,6 +92,9 @@ class Gate:
         tpr: ShareLike | None = None,
         fpr: ShareLike | None = None,
         dataset: str | None = None,
+        alpha: ShareLike | None = None,
+        calibration: ShareLike | None = None,
+        per_class: bool = False,
         device: str | torch.device | None = None,
         decode: Decode | None = None,
     ) -> "Gate":
@@ -103,24 +112,29 @@ class Gate:
             tpr: Minimum fraction of accepted ID images, in (0, 1]; None (default) = the one of the run.
             fpr: Maximum fraction of accepted images of `dataset`, in [0, 1); replaces `tpr`.
             dataset: Name of an OOD set or of unit tests of the run, for `fpr`.
+            alpha: Refuse images with a p-value of at most alpha, in (0, 1); replaces `tpr`. On average, this refuses at
+                most a fraction alpha of images like the ID images; see `Calibration`.
+            calibration: Fraction of the ID images that p-values are computed from, in (0, 1], chosen by a hash of their
+                keys; None (default) = all. With `alpha`, the other images count the refused ID images of the threshold.
+            per_class: Whether to compare an image only with ID images of its predicted class; requires `alpha`.
             device: Device to compute on; None (default) = the device of the network.
             decode: Decoder of the bytes of image files, if the run had a custom one; it must be the same.
 
         Raises:
             FingerprintError: Weights, head, transform or decoder differ from those that the detector was fitted with.
             InvalidArgumentError: A required argument is missing; a fraction is out of range; or a saved gate, which has
-                its threshold, is loaded with `tpr`, `fpr` or `dataset`.
+                its threshold, is loaded with settings of one; or there are too few ID images for `alpha`.
             UnknownNameError: The detector or data set does not exist.
             DataError: The folder contains neither a run nor a gate.
         """
         folder = Path(directory)
-        found = load_gate(folder, detector, asked=(tpr, fpr, dataset)) or load_run(
-            folder, detector, tpr=tpr, fpr=fpr, dataset=dataset
-        )
+        asked: dict[str, Any] = {"tpr": tpr, "fpr": fpr, "dataset": dataset, "alpha": alpha}
+        asked |= {"calibration": calibration, "per_class": per_class}
+        found = load_gate(folder, detector, asked=[*asked.values()]) or load_run(folder, detector, **asked)
         files = NetworkFiles(folder, found.started_in, found.folder and found.folder / WEIGHTS)
         module = load_module(found.record.backbone, model=model, transform=transform, files=files)
         record = found.record.made_by(model) if isinstance(model, str) else found.record
-        return cls(module, found.detector, record, device=device, decode=decode)
+        return cls(module, found.detector, record, calibration=found.calibration, device=device, decode=decode)
 
     @torch.inference_mode()
     def __call__(
@@ -149,13 +163,13 @@ class Gate:
             with self._lock, eval_mode(self.module.network):  # the user may have called train() since
                 self._check_weights()
                 outputs = self._outputs(batch, names)
-                scores = self.detector.score(outputs).cpu().tolist()
-            if undecided := [len(verdicts) + place for place, score in enumerate(scores) if math.isnan(score)]:
+                scores = self.detector.score(outputs).cpu()
+            if undecided := [len(verdicts) + place for place in scores.isnan().nonzero().flatten().tolist()]:
                 raise NonFiniteScoreError(
                     f"Gate: {self.record.detector} returned NaN for image {', '.join(map(str, undecided[:5]))}; check"
                     " the image and the outputs of the network"
                 )
-            verdicts += map(self._verdict, scores, _classes(outputs))
+            verdicts += self._verdicts(scores, outputs)
         return verdicts
 
     def _outputs(self, batch: Tensor, keys: list[str] | None) -> Outputs:
@@ -171,10 +185,27 @@ class Gate:
                 " Gate.load(..., model=copy.deepcopy(network))"
             )
 
-    def _verdict(self, score: float, of_class: tuple[int | None, float]) -> Verdict:
-        names, (index, probability) = self.record.class_names, of_class
-        name = names[index] if index is not None and index < len(names) else ""
-        return Verdict(score >= self.threshold.cut, score, self.threshold.value, index, name, probability)
+    def _verdicts(self, scores: Tensor, outputs: Outputs) -> list[Verdict]:
+        names, classes = self.record.class_names, _classes(outputs)
+        predictions = None if outputs.logits is None else outputs.predictions.cpu()
+        decided = zip(scores.tolist(), *(part.tolist() for part in self._decide(scores, predictions)), strict=True)
+        return [
+            Verdict(
+                accepted,
+                score,
+                threshold,
+                index,
+                names[index] if index is not None and index < len(names) else "",
+                probability,
+                None if math.isnan(p_value) else p_value,
+            )
+            for (score, accepted, threshold, p_value), (index, probability) in zip(decided, classes, strict=True)
+        ]
+
+    @property
+    def no_p_value(self) -> Mapping[int, str]:
+        """The reason for each class that has no p-values, by index; only with `per_class`."""
+        return self._decide.no_p_value
 
     def monitor(self, *, confidence: float | None = None) -> Monitor:
         """Return a `Monitor`, which counts refusals and warns when their rate differs from the rate of the ID set."""
@@ -193,13 +224,14 @@ class Gate:
         """
         self._check_weights()
         origin = FitOrigin(self.record.backbone.fingerprint)
-        save_gate(Path(directory), self.record, self.module, self.detector, origin)
+        save_gate(Path(directory), self.record, self.module, self.detector, self.calibration, origin)
 
     def export(self, file: str | os.PathLike[str]) -> None:
         """Write the gate as one `torch.export` program, which runs without oodlit.
 
         It accepts transformed images (batch, channels, height, width) in batches of any size, and returns `accepted`,
-        `score`, `class_index` and `probability`, each of shape (batch,).
+        `score`, `class_index` and `probability`, each of shape (batch,). The program of a gate that was loaded with
+        `alpha` also returns `p_value`; NaN if there is none.
 
         Args:
             file: A file name that ends in .pt2, or in .onnx for ONNX. Missing folders are created.
@@ -211,7 +243,7 @@ class Gate:
             FingerprintError: The weights of the network have changed since the gate was loaded.
         """
         self._check_weights()
-        export_program(self.module, self.detector, self.threshold, self.record, Path(file))
+        export_program(self.module, self.detector, self.calibration, self.record, Path(file))
 
     def __reduce__(self) -> NoReturn:
         """Refuse `pickle` and `copy.deepcopy`, which cannot copy the lock that gates on one network share.

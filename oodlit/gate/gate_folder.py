@@ -1,5 +1,6 @@
 """Load a gate from the folder of a run or of a saved gate, and save a gate."""
 
+import hashlib
 import json
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import structs
+from safetensors.torch import load as from_bytes
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
@@ -21,14 +23,17 @@ from oodlit.base.json_files import as_type, checksums_of, read_json, to_plain
 from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
+from oodlit.gate.calibration import Calibration, Decision, calibrate
 from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
 from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.names import some
 from oodlit.results.record_parts import AccelerationRecord
 
 GATE, WEIGHTS, FITTED, CONFIG = "gate.json", "weights.safetensors", "fitted", "config.json"
+CALIBRATION = "calibration.safetensors"
 _ENDS = ("value", "cut", "ci_low", "ci_high")
 
 
@@ -38,20 +43,30 @@ class Loaded(NamedTuple):
     Args:
         detector: The detector.
         record: Threshold, class names and description of the network.
+        calibration: Calibration of p-values; None in gates of earlier versions.
         folder: Folder of a saved gate; None for a run.
         started_in: Folder in which the run was started, for relative paths; None for a saved gate.
     """
 
     detector: Detector
     record: GateRecord
+    calibration: Calibration | None
     folder: Path | None = None
     started_in: Path | None = None
 
 
 def load_run(
-    folder: Path, detector: str | None, *, tpr: ShareLike | None, fpr: ShareLike | None, dataset: str | None
+    folder: Path,
+    detector: str | None,
+    *,
+    tpr: ShareLike | None,
+    fpr: ShareLike | None,
+    dataset: str | None,
+    alpha: ShareLike | None,
+    calibration: ShareLike | None,
+    per_class: bool,
 ) -> Loaded:
-    """Load detector and threshold of a run."""
+    """Load detector, threshold and calibration of a run."""
     results = Results.load(folder)
     known = results.run.backbone
     if not known.input_shape:
@@ -87,11 +102,32 @@ def load_run(
         one_shape=bool(known.one_shape),
     )
     origin.check(FitOrigin(known.fingerprint), source=f"the fit in {folder}")
-    threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
+    if alpha is not None and (tpr, fpr, dataset) != (None, None, None):
+        raise InvalidArgumentError(
+            f"Gate: expected alpha without tpr, fpr and dataset, got alpha={alpha}, tpr={tpr}, fpr={fpr},"
+            f" dataset={dataset!r}"
+        )
+    how: Any = {"per_class": per_class, "num_classes": known.num_classes}
+    calibrated, threshold = calibrate(results, name, alpha=alpha, calibration=calibration, **how)
+    threshold = threshold or threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
     classes = _class_names(results, known.num_classes)
     _warn_of_other_pixels(results.run.acceleration, name, folder)
     record = GateRecord(name, threshold, classes, backbone, results.run.trainer.precision, results.run.data.decoder)
-    return Loaded(fitted[name], record, started_in=started_in)
+    _warn_of_few_images(record, calibrated)
+    return Loaded(fitted[name], record, calibrated, started_in=started_in)
+
+
+def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
+    """Warn about classes without p-values."""
+    missing = Decision(record.threshold, calibration, record.backbone.num_classes).no_p_value
+    if missing:
+        names = record.class_names
+        reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
+        warnings.warn(
+            f"Gate: no p-value for {len(missing)} of {record.backbone.num_classes} predicted classes:"
+            f" {some(reasons, 3)}; the threshold of all classes decides about their images",
+            stacklevel=4,
+        )
 
 
 def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin]:
@@ -126,7 +162,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     Args:
         folder: The folder.
         detector: Name of the detector, or None.
-        asked: Settings of a threshold; all must be None because a saved gate has its threshold.
+        asked: Settings of a threshold; all must be None or False because a saved gate has its threshold.
     """
     if not (folder / GATE).is_file():
         return None
@@ -145,7 +181,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             f"{folder / GATE}: expected a finite threshold with a consistent cut, interval, shares and counts,"
             f" got {record.threshold!r}; save the gate again"
         )
-    if any(value is not None for value in asked):
+    if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(
             f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another threshold,"
             " load the folder of the run"
@@ -160,12 +196,22 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             f"{folder / GATE}: changed since the gate was saved: {', '.join(changed)}; restore the file, or choose"
             " another threshold in the folder of the run and save the gate again"
         )
-    return Loaded(fitted[name], record, folder)
+    return Loaded(fitted[name], record, _load_calibration(folder, record), folder)
+
+
+def _load_calibration(folder: Path, record: GateRecord) -> Calibration | None:
+    if not record.calibration:
+        return None
+    file = folder / CALIBRATION
+    content = file.read_bytes() if file.is_file() else b""
+    if hashlib.sha256(content).hexdigest() != record.calibration:
+        raise DataError(f"{file}: {'changed since the gate was saved' if content else 'missing'}; restore the file")
+    return Calibration(**from_bytes(content))
 
 
 def _checksums(entries: Mapping[str, Any]) -> dict[str, str]:
     """Checksums of the entries that decide about an image, except the network, which has a fingerprint."""
-    names = ("detector", "class_names", "precision", "decoder", "fit")
+    names = ("detector", "class_names", "precision", "decoder", "fit", "calibration")
     threshold = entries.get("threshold")
     decisive = threshold.items() if isinstance(threshold, dict) else ()
     parts = {f"threshold.{name}": value for name, value in decisive if name not in ("ci_low", "ci_high")}
@@ -179,7 +225,14 @@ def _number(text: object) -> object:
         return text
 
 
-def save_gate(folder: Path, record: GateRecord, module: OODModule, detector: Detector, origin: FitOrigin) -> None:
+def save_gate(
+    folder: Path,
+    record: GateRecord,
+    module: OODModule,
+    detector: Detector,
+    calibration: Calibration | None,
+    origin: FitOrigin,
+) -> None:
     """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InvalidArgumentError(f"{folder}: the folder is not empty; name a new folder")
@@ -204,6 +257,10 @@ def save_gate(folder: Path, record: GateRecord, module: OODModule, detector: Det
         if config := timm_config(str(own)):
             write_bytes(made / CONFIG, config)
         save({record.detector: detector}, made / FITTED, origin)
+        content = b"" if calibration is None else to_bytes(calibration.state_dict())
+        if content:
+            write_bytes(made / CALIBRATION, content)
+        entries["calibration"] = hashlib.sha256(content).hexdigest() if content else ""
         entries["fit"] = fit_digest(made / FITTED)
         entries["entry_checksums"] = _checksums(entries)
         write_text(made / GATE, json.dumps(entries, indent=1))

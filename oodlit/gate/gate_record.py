@@ -86,6 +86,7 @@ class GateRecord(msgspec.Struct, frozen=True):
         precision: Lightning's name of the precision of the run.
         decoder: The decoder of the run, if it was not `decode_image`.
         fit: Digest of the saved fit; empty in older files.
+        calibration: Digest of the saved calibration scores; empty without them and in older files.
         format: Version of the file format.
         oodlit: Version of oodlit that wrote the file.
     """
@@ -97,6 +98,7 @@ class GateRecord(msgspec.Struct, frozen=True):
     precision: str
     decoder: str = ""
     fit: str = ""
+    calibration: str = ""
     format: int = FORMAT
     oodlit: str = __version__
 

@@ -16,8 +16,9 @@ from oodlit.base.atomic import fsync, temporary_file
 from oodlit.base.errors import InvalidArgumentError, MissingExtraError, RequirementError
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector
+from oodlit.gate.calibration import Calibration, Decision
 from oodlit.gate.gate_record import GateRecord
-from oodlit.gate.threshold import Threshold
+from oodlit.gate.threshold import ALPHA
 from oodlit.module import OODModule
 
 EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
@@ -27,13 +28,11 @@ EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
 class _Program(nn.Module):
     """Maps transformed images to decisions."""
 
-    cut: Tensor
-
-    def __init__(self, module: OODModule, detector: Detector, cut: float) -> None:
+    def __init__(self, module: OODModule, detector: Detector, decide: Decision) -> None:
         super().__init__()
         self.network, self.detector = module.network, detector
         self._read = module.outputs
-        self.register_buffer("cut", torch.tensor(cut, dtype=torch.float64))
+        self.decide = decide
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         """Return the decisions of a batch."""
@@ -47,9 +46,12 @@ class _Program(nn.Module):
         if outputs.logits is not None and "logits" in self.detector.required_needs:
             is_known &= _is_finite(outputs.logits.masked_fill(outputs.logits == -math.inf, 0.0))
         scores = scores.masked_fill(~is_known, math.nan)
-        found = {"accepted": is_known & (scores.double() >= self.cut), "score": scores}
+        accepted, _, p_values = self.decide(scores, None if outputs.logits is None else outputs.predictions)
+        found = {"accepted": is_known & accepted, "score": scores}
         if outputs.logits is not None:
             found |= {"class_index": outputs.predictions, "probability": outputs.max_probabilities}
+        if self.decide.calibration is not None:
+            found["p_value"] = p_values.masked_fill(~is_known, math.nan)
         return {name: value.detach() for name, value in found.items()}
 
 
@@ -69,7 +71,9 @@ def _with_plain_scalars(detector: Detector) -> Detector:
     return copied
 
 
-def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
+def export_program(
+    module: OODModule, detector: Detector, calibration: Calibration | None, record: GateRecord, file: Path
+) -> None:
     """Trace a gate and write the program: ONNX if the file name ends in .onnx, `torch.export` if it ends in .pt2.
 
     Raises:
@@ -97,7 +101,9 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
     file.parent.mkdir(parents=True, exist_ok=True)  # fails before the trace, which takes time
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))
     example = example.expand(3, *record.backbone.input_shape).clone().to(module.device)
-    traced = _Program(module, _with_plain_scalars(detector), threshold.cut).eval()
+    used = copy.deepcopy(calibration) if record.threshold.kind in ALPHA else None
+    decide = Decision(record.threshold, used, record.backbone.num_classes).to(module.device)
+    traced = _Program(module, _with_plain_scalars(detector), decide).eval()
     with _quiet(), torch.no_grad():
         try:
             names = list(traced(example))  # detectors compute some tensors on their first score

@@ -19,6 +19,9 @@ from oodlit.results.info import id_dataset
 BAND = 0.01
 """Largest distance between threshold and cut, in units of the distance from the threshold to the median ID score."""
 
+ALPHA = ("alpha", "alpha per class")
+"""Kinds of thresholds of p-values."""
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -30,13 +33,15 @@ class Threshold:
             run. This tolerates rounding: the score of an image varies slightly with batch size and machine.
         ci_low: Lower end of the confidence interval of the threshold; can be infinite.
         ci_high: Upper end of the interval; can be infinite.
-        kind: "tpr" or "fpr".
-        share: Fraction of accepted images of `dataset`: the minimum for "tpr", the maximum for "fpr".
+        kind: "tpr", "fpr", "alpha", or "alpha per class": then classes have their own thresholds, see `Calibration`.
+        share: Fraction of accepted images of `dataset`: the minimum for "tpr", the maximum for "fpr". For "alpha", the
+            maximum mean fraction of refused ID images.
         dataset: Name of the data set that the threshold is derived from.
         num_images: Number of images of `dataset`.
-        num_id: Number of ID images of the run.
-        num_id_refused: Number of ID images that the threshold refuses.
+        num_id: Number of ID images of the run; without the calibration images if `calibration` is below 1.
+        num_id_refused: Number of these ID images that the threshold refuses.
         confidence: Nominal coverage of the interval, in (0, 1).
+        calibration: For "alpha", the fraction of the ID images that the threshold is derived from.
     """
 
     value: float
@@ -50,6 +55,7 @@ class Threshold:
     num_id: int
     num_id_refused: int
     confidence: float
+    calibration: float = 1.0
 
     @property
     def is_consistent(self) -> bool:
@@ -58,8 +64,9 @@ class Threshold:
             math.isfinite(self.value)
             and -math.inf < self.cut <= self.value
             and not (math.isnan(self.ci_low) or math.isnan(self.ci_high))
-            and self.kind in ("tpr", "fpr")
+            and self.kind in ("tpr", "fpr", *ALPHA)
             and 0 <= self.share <= 1
+            and 0 < self.calibration <= 1
             and 0 < self.confidence < 1
             and 0 <= self.num_id_refused <= self.num_id
             and self.num_images >= 0
@@ -67,10 +74,21 @@ class Threshold:
 
     def __str__(self) -> str:
         """Return threshold, interval and origin in one line."""
+        number = f"{self.value:.6g} [{self.ci_low:.6g}, {self.ci_high:.6g}]"
+        if self.kind in ALPHA:
+            of_class = " of each predicted class" if self.kind == ALPHA[1] else ""
+            images = f"{self.num_images} calibration images of {self.dataset}"
+            counted = f"of the {self.num_id} other ID images"
+            if self.calibration == 1:
+                images, counted = f"{images}, which the numbers of the run also use", f"of these {self.num_id}"
+            return (
+                f"{number}, refuses on average at most {100 * self.share:g} % of images{of_class} that are like the"
+                f" {images}; refuses {self.num_id_refused} {counted}"
+            )
         at = "at least" if self.kind == "tpr" else "at most"
         return (
-            f"{self.value:.6g} [{self.ci_low:.6g}, {self.ci_high:.6g}], accepts {at} {100 * self.share:g} % of the"
-            f" {self.num_images} images of {self.dataset}; refuses {self.num_id_refused} of {self.num_id} ID images"
+            f"{number}, accepts {at} {100 * self.share:g} % of the {self.num_images} images of {self.dataset};"
+            f" refuses {self.num_id_refused} of {self.num_id} ID images"
         )
 
 
@@ -102,19 +120,19 @@ def threshold_of(
     if fpr is None and dataset is not None:
         raise InvalidArgumentError(f"Gate: dataset={dataset!r} requires fpr=...; tpr refers to the ID set")
     inside = id_dataset(results.datasets).name
-    id_scores = _scores(results, detector, inside)
+    id_scores = scores_of(results, detector, inside)
     if fpr is None:
         share = exact_share(results.settings.tpr if tpr is None else tpr)
         name, scores, kind = inside, id_scores, "tpr"
         value = acceptance_threshold(scores, tpr=share, rule=results.settings.rule)
     else:
         name, kind, share = _set_for_fpr(results, dataset), "fpr", _fpr(fpr)
-        scores = _scores(results, detector, name)
+        scores = scores_of(results, detector, name)
         value = _at_fpr(scores, id_scores, share, name)
     confidence = results.settings.confidence
     low, high = quantile_interval(scores, float(1 - share), confidence=confidence)
     everything = results.scores[detector].to_numpy(np.float64)
-    cut = _cut(value, id_scores, everything)
+    cut = float(cuts_of(np.array([value]), id_scores, everything)[0])
     refused = int((id_scores < cut).sum())
     sizes = {"num_images": len(scores), "num_id": len(id_scores), "num_id_refused": refused}
     return Threshold(value, cut, low, high, kind, float(share), name, **sizes, confidence=confidence)
@@ -146,7 +164,8 @@ def quantile_interval(
     return float(padded[low]), float(padded[high + 1])
 
 
-def _scores(results: RunResults, detector: str, dataset: str) -> Float64[np.ndarray, " n"]:
+def scores_of(results: RunResults, detector: str, dataset: str) -> Float64[np.ndarray, " n"]:
+    """Return the scores of a data set by a detector, in the order of `results.scores`; at least one."""
     found = results.scores.loc[results.scores["dataset"] == dataset, detector].to_numpy(np.float64)
     if not len(found):
         raise DataError(f"Gate: the run has no scores of {dataset!r}, which the threshold requires")
@@ -191,11 +210,14 @@ def _at_fpr(
     return float(above.min())
 
 
-def _cut(value: float, id_scores: Float64[np.ndarray, " n"], everything: Float64[np.ndarray, " m"]) -> float:
-    """Return the number halfway between the threshold and the next lower score, at most `BAND` below the threshold."""
-    below = everything[everything < value]
-    if not math.isfinite(value) or not len(below):
-        return value
-    gap = (value - float(below.max())) / 2
-    band = BAND * abs(float(np.median(id_scores)) - value)
-    return value - min(gap, band) if band > 0 and math.isfinite(band) else value
+def cuts_of(
+    values: Float64[np.ndarray, " k"], id_scores: Float64[np.ndarray, " n"], everything: Float64[np.ndarray, " m"]
+) -> Float64[np.ndarray, " k"]:
+    """Return for each score the number halfway to the next lower score of the run, at most `BAND` below the score."""
+    ordered = np.unique(everything)
+    place = np.searchsorted(ordered, values)
+    with np.errstate(invalid="ignore"):
+        gap = (values - ordered[np.maximum(place - 1, 0)]) / 2
+        band = BAND * np.abs(np.median(id_scores) - values)
+        usable = np.isfinite(values) & (place > 0) & (band > 0) & np.isfinite(band)
+        return np.where(usable, values - np.minimum(gap, band), values)

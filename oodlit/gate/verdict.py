@@ -13,6 +13,8 @@ class Verdict(NamedTuple):
         class_index: Index of the predicted class; None without a classifier.
         class_name: Name of the predicted class; empty if the run does not name the classes.
         probability: Largest softmax probability; NaN without a classifier.
+        p_value: Conformal p-value of the hypothesis that the image is like the ID images, in (0, 1]; None if the gate
+            has no calibration images for it. See `Calibration`.
     """
 
     accepted: bool
@@ -21,3 +23,4 @@ class Verdict(NamedTuple):
     class_index: int | None
     class_name: str
     probability: float
+    p_value: float | None = None

@@ -19,7 +19,7 @@ def run_page(code: str, folder: Path) -> None:
 def test_code_of_the_page_runs(tmp_path: Path) -> None:
     """In another process: the type checks of the test suite do not work while tracing."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 8
     done = run_function(run_page, "\n".join(blocks), tmp_path, folder=tmp_path / "logs", each=[{}], timeout=300)
     check_ended(done)
     assert (tmp_path / "gate" / "weights.safetensors").is_file()

@@ -124,6 +124,7 @@ def test_a_saved_gate_needs_no_other_file(
     by_path.save(tmp_path / "named")
     assert Gate.load(tmp_path / "named", detector="mahalanobis")(images) == gate(images)
     assert sorted(path.name for path in (tmp_path / "named").iterdir()) == [
+        "calibration.safetensors",
         "fitted",
         "gate.json",
         "weights.safetensors",

@@ -89,6 +89,7 @@ def test_exported_gates_say_the_same_without_oodlit(report: Report, folder: Path
     for name in EXPORTED:
         of = found[name]
         told = report[name]["told"]
+        assert of.keys() == {*told, "alone"}, name
         assert of["accepted"] == told["accepted"], name
         assert of["class_index"] == told["class_index"], name
         assert of["score"] == pytest.approx(told["score"], rel=1e-5, abs=1e-9), name

@@ -4,11 +4,9 @@ A detector can separate data sets by leaks, by being fitted on the compared imag
 their classes. No control requires another pass of the trained network.
 """
 
-import hashlib
 import math
 from collections.abc import Iterator
 
-import numpy as np
 import pandas as pd
 
 from oodlit.base.roles import Role
@@ -16,6 +14,7 @@ from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.numerics.ranking import as_sorted, rank
 from oodlit.metrics.uncertainty.intervals import auroc_interval_of
 from oodlit.results.finding import Finding
+from oodlit.results.key_parts import in_first_part
 from oodlit.results.names import some
 from oodlit.results.run_results import RunResults
 
@@ -97,11 +96,6 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             )
 
 
-def _is_first(key: str) -> bool:
-    """Whether an image belongs to the first half."""
-    return hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=1).digest()[0] % 2 == 0
-
-
 def _shown(row: dict[object, object]) -> str:
     return f"{row['detector']} {100 * float(str(row['auroc'])):.1f} %"
 
@@ -110,7 +104,7 @@ def _rows(
     results: RunResults, confidence: float, kinds: tuple[str, ...] = ("halves", "training", "covariate", "semantic")
 ) -> Iterator[tuple[str, str, str, float, float, float]]:
     inside = results.images(results.id_dataset.name)
-    is_first = np.array([_is_first(key) for key in inside["key"]], dtype=bool)
+    is_first = in_first_part(inside["key"])
     roles = {Role.TRAIN: "training", Role.SHIFT: "covariate", Role.OOD: "semantic"}
     others = [(roles[info.role], info.name) for info in results.datasets if roles.get(info.role) in kinds]
     images = {name: results.images(name) for _, name in others}
