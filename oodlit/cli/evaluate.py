@@ -21,7 +21,7 @@ HEADINGS = {
             "num_workers",
         ),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
-        "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "fail_if"),
+        "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "untrained", "fail_if"),
         "Run and output": ("accelerator", "devices", "num_nodes", "seed", "again", "out", "logger"),
     }
 }
@@ -67,6 +67,7 @@ def evaluate(
     tpr: float = 0.95,
     rule: Literal["attained", "interpolated"] | None = None,
     controls: bool = False,
+    untrained: bool = False,
     strict: bool = False,
     again: bool = False,
     fail_if: list[str] | None = None,
@@ -105,6 +106,7 @@ def evaluate(
         tpr: share of ID images that are accepted
         rule: rule of the threshold: attained or interpolated
         controls: check if detectors react to novelty or to shift
+        untrained: --controls with a second run with random weights
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
         fail_if: fail if results cross this limit (see oodlit guard --help)
@@ -125,7 +127,8 @@ def evaluate(
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out, _trainer(given)),
-        options={name: given[name] for name in ("tpr", "rule", "controls", "strict", "fitted", "bank")},
+        options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")}
+        | {"controls": controls or untrained},
         weights=None if weights == "none" else weights,
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
@@ -157,6 +160,11 @@ def _check(given: dict[str, Any]) -> None:
             raise UsageError(f"--features replaces network and images; omit {', '.join(extra)}")
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
+    if given["untrained"] and not (isinstance(given["backbone"], str) and given["fitted"] is None):
+        raise UsageError(
+            "--untrained requires the name of a network and detectors that are fitted for it; pass --backbone NAME, and"
+            " omit --features and --fitted"
+        )
     if given["data"] is not None and given["benchmark"] is not None:
         raise UsageError(
             "pass either --data or --benchmark, not both; if the configuration file has data, add --data null"
@@ -192,7 +200,8 @@ def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
 
 def _run_options(given: dict[str, Any]) -> dict[str, Any]:
     """Options that are passed on as they are."""
-    return {name: given[name] for name in ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed")}
+    names = ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed", "untrained")
+    return {name: given[name] for name in names}
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:

@@ -34,6 +34,10 @@ from oodlit.datamodules.transforms import without_resize
 _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 
 
+def _in_order(streams: Sequence[Stream]) -> list[Stream]:
+    return sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
+
+
 class OODDataModule(pl.LightningDataModule):
     """Streams of images for `Trainer.predict`: training images first, then ID, then all others in the given order.
 
@@ -124,13 +128,13 @@ class OODDataModule(pl.LightningDataModule):
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
         streams, self.class_names = align_streams(streams, as_class_names(class_names))
-        self.class_subset = chosen_indices(class_subset, self.class_names)
+        self._all_classes = (streams, self.class_names)
+        self.class_subset, self.dropped_as = chosen_indices(class_subset, self.class_names), dropped_as
         if self.class_subset:
             streams = with_class_subset(streams, self.class_names, self.class_subset, dropped_as)
             self.class_names = tuple(self.class_names[index] for index in self.class_subset) if self.class_names else ()
         self.evaluation = dict(evaluation or {})
-        in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
-        self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
+        self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in _in_order(streams))
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
         self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
@@ -178,6 +182,13 @@ class OODDataModule(pl.LightningDataModule):
         if other.decode_on_device:
             check_settings(self.decode, any_size=self.any_size)
         other.streams = tuple(thinned(stream, max_images) for stream in self.streams)
+        return other
+
+    def with_all_classes(self) -> "OODDataModule":
+        """Return a copy without `class_subset`, `dropped_as`, and `max_images`."""
+        other = copy.copy(self)
+        streams, other.class_names = self._all_classes
+        other.streams, other.class_subset, other.dropped_as = tuple(_in_order(streams)), (), None
         return other
 
     def stream(self, name: str) -> Stream:

@@ -52,7 +52,18 @@ class RecordedData(OODDataModule):
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Read images by key; empty without a source of images."""
-        return {} if self.pictures is None else self.pictures.read_images(keys)
+        if self.pictures is None:
+            return {}
+        stored = {key: self._stored_as(key) for key in keys}
+        found = self.pictures.read_images(stored.values())
+        return {key: found[name] for key, name in stored.items() if name in found}
+
+    def _stored_as(self, key: str) -> str:
+        """Key of the image in the source of images, where images of dropped classes belong to the ID stream."""
+        name, _, inner = key.partition("/")
+        inside = next(stream for stream in self.streams if stream.role is Role.ID)
+        is_dropped = name == self.dropped_as and self.pictures is not None and self.pictures.dropped_as != name
+        return inside.full_key(inner) if is_dropped else key
 
 
 @dataclass(eq=False)

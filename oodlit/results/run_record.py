@@ -153,8 +153,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     @classmethod
     def restore_numbers(cls, entries: dict[str, Any]) -> None:
         """Restore the numbers that JSON cannot hold: NaN and infinities, in the entries that may have them."""
-        if "thresholds" in entries:
-            entries["thresholds"] = as_numbers(entries["thresholds"])
+        entries |= {name: as_numbers(entries[name]) for name in ("thresholds", "untrained") if name in entries}
 
     def entries(self) -> dict[str, Any]:
         """The entries of `run.json`: all fields and the caller's additional entries; secrets are masked."""
@@ -188,6 +187,7 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
         pools: By pool, what identifies it.
         pooled: Names of the data sets that were joined, in results of `Results.pooled`.
         ms_per_image: By detector, milliseconds per image, extra forward passes included.
+        untrained: By detector and OOD set, AUROC and its interval with an untrained network; empty without that run.
     """
 
     backbone: ClassifierRecord = ClassifierRecord()
@@ -198,6 +198,7 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
     pools: dict[str, PoolRecord] = {}
     pooled: list[str] = []
     ms_per_image: dict[str, float] = {}
+    untrained: dict[str, dict[str, dict[str, float]]] = {}
 
 
 _SETTINGS = ("backbone", "cache", "detector_settings")

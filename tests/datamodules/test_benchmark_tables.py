@@ -63,13 +63,14 @@ def official(name: str) -> list[str]:
     elif name == "ninco":
         paths = [f"NINCO/NINCO_OOD_classes/{one}/{one}_000_0.9976.JPEG" for one in ("donuts", "high heels")]
     else:  # flat: iNaturalist, SUN, Places, OpenImage-O
-        paths = [f"{name}/images/{one}" for one in (*(names or map("{}.jpg".format, range(3))), "ffffffffffff.jpg")]
+        others = toy_list("openimage_o_val_1763") if name == "openimage_o" else ("ffffffffffff.jpg",)
+        paths = [f"{name}/images/{one}" for one in (*(names or map("{}.jpg".format, range(3))), *others)]
     return paths
 
 
 def used(one: BenchmarkSet) -> set[str]:
     """Names of the images of the official archive that a benchmark uses, without extensions."""
-    names = toy_list(LISTS[one.name]) if one.keep or one.drop else ()
+    names = toy_list(one.keep or one.drop) if one.keep or one.drop else ()
     every, of_list = ({PurePosixPath(path).stem for path in paths} for paths in (official(one.name), names))
     return of_list if one.keep else every - of_list
 
@@ -113,7 +114,7 @@ def test_exactly_the_listed_images_are_read_once(name: str, root: Path) -> None:
             assert read(data, one.name, 1) == read(data, one.name, 2) == dict.fromkeys(used(one), 1)
             stream = data.stream(one.name)
             groups = {fact.group for fact in facts_of(stream.source)} - {-1}
-            assert groups == {*range(len(stream.class_names))} or not one.keep
+            assert groups == {*range(len(stream.class_names))} or not one.keep or one is about.id_set
 
 
 def test_worker_processes_read_the_same_images(root: Path) -> None:
@@ -157,6 +158,17 @@ def test_missing_sets_and_wrong_numbers(root: Path, tmp_path: Path) -> None:
         Benchmark("fmiyc", root)
 
 
+def test_validation_images_are_not_the_test_images(root: Path) -> None:
+    test, val = (
+        Benchmark(name, root, sets=["openimage_o"], complete=False) for name in ("openood-v1.5", "openood-v1.5-val")
+    )
+    for name in ("imagenet_val", "openimage_o"):
+        assert not read(test, name, 1).keys() & read(val, name, 1).keys()
+    assert [one.images for one in (val.about.id_set, *val.about.sets)] == [5_000, 1_763]
+    with pytest.raises(DataError, match=r"imagenet_val: expected 5,000 images in benchmark 'openood-v1\.5-val', got 6"):
+        Benchmark("openood-v1.5-val", root)
+
+
 def test_timm_names_its_files_elsewhere() -> None:
     """The list of validation images applies to shards whose keys are numbers."""
     facts = [SampleFacts("n01440764/ILSVRC2012_val_00000013_n01440764.JPEG", 0, -1), SampleFacts("00000001", 1, -1)]
@@ -169,7 +181,7 @@ def test_timm_names_its_files_elsewhere() -> None:
 
 def test_every_benchmark_is_described_completely() -> None:
     known = benchmarks()
-    assert len(known) == 8
+    assert len(known) == 9
     for about in known.values():
         sets = [one.name for one in about.sets]
         assert about.citation

@@ -14,11 +14,15 @@ from oodlit.report import partial_text, summary_table
 from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
 
+UNTRAINED = "untrained"
+"""Folder in the results of a run: the same run with random weights."""
+
 
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     """Reject a folder with files that oodlit did not write.
 
-    A folder belongs to oodlit if it is empty, contains the `run.json` of a run, or only shards, scenes or a fit.
+    A folder belongs to oodlit if it is empty, contains the `run.json` of a run, or only shards, scenes, a fit, or a run
+    with random weights.
 
     Args:
         out: The folder; need not exist.
@@ -36,7 +40,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
         return True
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
-    if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished"}):
+    if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished", UNTRAINED}):
         raise InvalidArgumentError(
             f"--out {out}: contains {foreign[0]!r}, which oodlit did not write; choose another folder"
         )

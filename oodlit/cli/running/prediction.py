@@ -1,7 +1,9 @@
 """One prediction from the command line: one progress bar, warnings kept for the record, results saved once."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,16 @@ from oodlit.base.errors import InvalidArgumentError, LoggingError, RunIsComplete
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, say, status
 from oodlit.cli.running.dry_run import describe_run
-from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
+from oodlit.cli.running.outcome import UNTRAINED, check_folder, is_first_process, print_outcome
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
-from oodlit.cli.running.recording import check_recordable, through_cache
+from oodlit.cli.running.recording import check_recordable, has_more_classes, through_cache
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.module import OODModule
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings
+from oodlit.results.comparing.controls import of_untrained
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit, priors_of
@@ -116,6 +119,7 @@ class EvaluationOptions:
         every_detector: Whether the detectors are all that exist, because none were named.
         left_out: Detectors that need extra forward passes, with the number, if they are left out because of it.
         config: The resolved configuration, for the record of the run.
+        untrained: Whether to score the same data with random weights first, in the folder "untrained" of `out`.
     """
 
     backbone: str | nn.Module
@@ -137,6 +141,7 @@ class EvaluationOptions:
     every_detector: bool = False
     left_out: Mapping[str, str] = field(default_factory=dict)
     config: str = ""
+    untrained: bool = False
 
 
 def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> Path | None:
@@ -173,6 +178,8 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         _say(console, f"No --detectors given: using all detectors without extra forward passes; {more}")
     if asked.max_batches is not None:
         record["dry_run"] = f"--max_batches {asked.max_batches}"
+    if asked.untrained:
+        record["untrained"] = _untrained(asked, data, console)
     if asked.cache is not None:
         check_recordable(asked.detectors, strict=bool(asked.options.get("strict")))
         say, dtype = partial(_say, console), asked.cache_dtype
@@ -186,7 +193,26 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         return predict_and_print(module, data, asked.detectors, console=console, **options)
     except RunIsCompleteError:
         _say(console, f"{out}: this run is already complete; pass --again to repeat it")
+        if asked.untrained and is_first_process() and not Results.load(out).run.untrained:
+            raise InvalidArgumentError(
+                f"--untrained: the complete run in {out} was made without it; repeat the run with --again"
+            ) from None
         return _report_complete(out, trainer.get("logger") or [], console)
+
+
+def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console | None) -> dict[str, Any]:
+    """Score the data with random weights, and return what the record of the run has of it."""
+    out = asked.out / UNTRAINED
+    _say(console, f"{out}: scoring the same images with random weights first (--untrained)")
+    module = _module(replace(asked, weights=None, cache=None))
+    options = {**asked.options, "controls": False, "strict": False}
+    trainer = {**asked.trainer, "logger": False}
+    record = {"caveat": "Random weights: a control of another run (--untrained)."}
+    detectors = copy.deepcopy(asked.detectors)
+    how: dict[str, Any] = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record}
+    with suppress(RunIsCompleteError):
+        predict_and_print(module, data, detectors, resume=not asked.again, **how, **options)
+    return of_untrained(Results.load(out)) if is_first_process() else {}
 
 
 def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: EvaluationOptions) -> None:
@@ -273,7 +299,8 @@ def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with seeded(asked.seed), status(task):  # random weights follow the seed
-        subset = asked.data.class_subset or None
+        cached = asked.cache is not None and has_more_classes(asked.cache, asked.data)  # which is cut when it is read
+        subset = None if cached else asked.data.class_subset or None
         return OODModule(**_arguments(backbone), head=head, weights=weights, class_subset=subset, **asked.faster)
 
 

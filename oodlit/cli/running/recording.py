@@ -36,7 +36,8 @@ def through_cache(
 ) -> tuple[RecordedModule, RecordedData, dict[str, Any]]:
     """Return module and data that read a cache, after recording the streams that are missing from it.
 
-    All processes reach the same decision before the first one writes.
+    All processes reach the same decision before the first one writes. If the network and the cache have more classes
+    than `data`, all classes are read and recorded, and the run gets those of `data`.
 
     Args:
         module: The network.
@@ -54,22 +55,32 @@ def through_cache(
     def tell(text: str) -> None:
         say(f"--cache {folder}: {text}")
 
+    subset: dict[str, Any] = {}
+    if data.class_subset and has_more_classes(folder, data) and not module.class_subset:
+        subset = {"class_subset": data.class_subset, "dropped_as": data.dropped_as}
+        data = data.with_all_classes()
     cache, warned = RecordedCache.read(folder) if has_cache(folder) else None, list[str]()
     names = [stream.name for stream in data.streams]
     opened = None
     if cache is not None and cache.names().issuperset(names):
         with suppress(DataError):  # recorded again, which reports a damaged stream, or skipped images
-            opened = cache.open(module, data)
+            opened = cache.open(module, data, **subset)
     if cache is None or opened is None:
         warned = _record(FeatureCache(folder, dtype=dtype), (module, data), trainer=trainer, seed=seed, say=tell)
         cache = RecordedCache.read(folder)
-        opened = cache.open(module, data)
+        opened = cache.open(module, data, **subset)
     else:
         tell(f"cache hit for {', '.join(names)}; the network will not run")
         asked = {"dtype": dtype, "precision": str(trainer.get("precision", "32-true"))}
         if differences := _differences(cache.manifest.how, asked, data):
             tell(f"the cache was recorded with {differences}; using it unchanged")
     return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
+
+
+def has_more_classes(folder: Path, data: OODDataModule) -> bool:
+    """Whether a folder has a cache of a network with more classes than the subset of the data."""
+    head = RecordedCache.read(folder).head if has_cache(folder) else None
+    return head is not None and head.num_classes > len(data.class_subset)
 
 
 def _record(

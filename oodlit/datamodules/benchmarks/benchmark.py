@@ -83,7 +83,7 @@ class Benchmark(OODDataModule):
             known = [one.name for one in (about.id_set, *about.sets)]
             UnknownNameError.check(f"set of {name!r}", given, [*known, IMAGENET_TRAIN.name])
         place, any_number = (Locations(Path(root), dict(locations or {}), whole) for whole in (complete, False))
-        val = (any_number if about.id_set.drop else place).stream(describe(about.id_set.name))
+        val = (any_number if about.id_set.keep or about.id_set.drop else place).stream(describe(about.id_set.name))
         found = [_with_list(val, about.id_set, complete=complete)]
         if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
             found.append(place.stream(IMAGENET_TRAIN))

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.numerics.ranking import as_sorted, rank
@@ -38,18 +39,50 @@ def controls(results: RunResults, untrained: RunResults | None = None) -> pd.Dat
 
     Args:
         results: A run.
-        untrained: A run on the same data with random weights (`OODModule(name, weights=None)`); None (default) = no
-            such control.
+        untrained: A run on the same images with random weights (`OODModule(name, weights=None)`); None (default) =
+            that of the run (`oodlit evaluate --untrained`), if it has one.
 
     Returns:
         One row per detector, control and data set: `detector, control, dataset, auroc, ci_low, ci_high`.
+
+    Raises:
+        InvalidArgumentError: `untrained` has other images, or none of the detectors.
     """
-    rows = list(_rows(results, results.settings.confidence))
-    if untrained is not None:
-        known = set(results.detectors)
-        of_random = _rows(untrained, untrained.settings.confidence)
-        rows += [(row[0], "untrained", *row[2:]) for row in of_random if row[1] == "semantic" and row[0] in known]
+    rows: list[tuple[object, ...]] = list(_rows(results, results.settings.confidence))
+    found = results.run.untrained if untrained is None else of_untrained(untrained, results)
+    names = {info.name for info in results.datasets if info.role is Role.OOD}
+    for detector in (name for name in results.detectors if name in found):
+        rows += [(detector, "untrained", name, *v.values()) for name, v in found[detector].items() if name in names]
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def of_untrained(untrained: RunResults, results: RunResults | None = None) -> dict[str, dict[str, dict[str, float]]]:
+    """AUROC and interval of a run with an untrained network, by detector and OOD set.
+
+    Args:
+        untrained: The run.
+        results: The run with the trained network, to compare images and detectors; None (default) = no comparison.
+
+    Raises:
+        InvalidArgumentError: The runs have different images, or no detector in common.
+    """
+    if results is not None:
+        for info in (one for one in results.datasets if one.role in (Role.ID, Role.OOD)):
+            here, there = (set(run.images(info.name)["key"]) for run in (results, untrained))
+            if here != there:
+                raise InvalidArgumentError(
+                    f"untrained: expected a run on the same images, but {len(here ^ there):,} images of {info.name} are"
+                    f" in one run only ({len(here):,} images here, {len(there):,} there)"
+                )
+        if not set(results.detectors) & set(untrained.detectors):
+            raise InvalidArgumentError(
+                f"untrained: expected a run with the same detectors, {', '.join(results.detectors)}; got"
+                f" {', '.join(untrained.detectors)}"
+            )
+    found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in untrained.detectors}
+    for detector, _, dataset, *values in _rows(untrained, untrained.settings.confidence, ("semantic",)):
+        found[detector][dataset] = dict(zip(COLUMNS[3:], values, strict=True))
+    return found
 
 
 def control_findings(results: RunResults, untrained: RunResults | None = None) -> Iterator[Finding]:
@@ -87,7 +120,9 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
                 f" {some(texts, 5)}",
             )
     if {"untrained", "semantic"} <= set(means):
-        as_good = means[means["untrained"] >= means["semantic"]]
+        both = frame.pivot_table(index=["detector", "dataset"], columns="control", values="auroc")  # of the same sets
+        both = both[["untrained", "semantic"]].dropna().groupby("detector", sort=False).mean()
+        as_good = both[both["untrained"] >= both["semantic"]]
         if len(as_good):
             yield Finding(
                 "controls",

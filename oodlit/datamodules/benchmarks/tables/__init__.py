@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules.benchmarks.tables.ninco import NINCO as NINCO
     from oodlit.datamodules.benchmarks.tables.openood import OPENOOD as OPENOOD
     from oodlit.datamodules.benchmarks.tables.openood_200 import OPENOOD_200 as OPENOOD_200
+    from oodlit.datamodules.benchmarks.tables.openood_val import OPENOOD_VAL as OPENOOD_VAL
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)
 

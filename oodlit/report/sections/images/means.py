@@ -82,7 +82,7 @@ def _published(shown: Shown, sets: Sequence[str]) -> dict[str, str]:
 
 def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
-    kinds = [kind for kind in ("halves", "training", "covariate", "semantic") if kind in means]
+    kinds = [kind for kind in ("halves", "training", "covariate", "semantic", "untrained") if kind in means]
     values: dict[Any, Any] = means.to_dict()
     return [
         {
