@@ -127,9 +127,7 @@ def evaluate(
     check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
     asked = EvaluationOptions(
         *(backbone, data, detectors, out, _trainer(given)),
-        options={name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")}
-        | {"controls": controls or untrained},
-        weights=None if weights == "none" else weights,
+        options=_detection(given),
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
         config=resolved_config,
@@ -198,10 +196,17 @@ def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
     return given["backbone"], Benchmark(given["benchmark"], given["root"])
 
 
+def _detection(given: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of `OODDetection`."""
+    options = {name: given[name] for name in ("tpr", "rule", "strict", "fitted", "bank")}
+    return options | {"controls": given["controls"] or given["untrained"]}
+
+
 def _run_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Options that are passed on as they are."""
+    """Options of the run."""
     names = ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed", "untrained")
-    return {name: given[name] for name in names}
+    options = {name: given[name] for name in names}
+    return options | {"weights": None if given["weights"] == "none" else given["weights"]}
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:
