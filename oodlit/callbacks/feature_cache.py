@@ -62,7 +62,7 @@ class FeatureCache(RunCallback):
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                "FeatureCache: expected no limit_predict_batches, because a cache requires complete streams, got"
+                "FeatureCache: expected no limit_predict_batches, because a cache requires complete data sets, got"
                 f" limit_predict_batches={trainer.limit_predict_batches}; for a trial, pass max_images to the data"
                 " module"
             )

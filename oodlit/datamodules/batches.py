@@ -132,7 +132,7 @@ class StreamBatches(IterableDataset[Any]):
             return self.stream.full_key(sample.key), reason
         place = f"{sample.origin}, " if sample.origin else ""
         raise DataError(
-            f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
+            f"data set {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
             "; repair the data, or pass on_error='skip' to skip and list such samples"
         )
 
@@ -158,17 +158,17 @@ class StreamBatches(IterableDataset[Any]):
                 count += 1
                 place = f"the sample after {self.stream.full_key(sample.key)!r}"
         except PreprocessingError as error:  # its message names the sample
-            raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
+            raise PreprocessingError(f"data set {self.stream.name!r}: {error}") from error.__cause__
         except OodlitError:
             raise
         except Exception as error:
             raise PreprocessingError(
-                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
+                f"data set {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
                 f" {describe_error(error)}"
             ) from error
         if count != len(positions):
             raise DataError(
-                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
+                f"data set {self.stream.name!r}: expected {len(positions)} samples for positions"
                 f" {positions.start}..{positions.stop - 1}, the source returned {count}"
             )
 
@@ -184,7 +184,7 @@ class StreamBatches(IterableDataset[Any]):
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
-            return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None
+            return f"{'label' if by_label else 'group'} {index}, but the data set has {names} class names", None
         if self.on_device and isinstance(sample.image, bytes):
             start = time.perf_counter()
             jpeg = jpeg_for_device(sample.image, max_pixels_of(self.decode))
@@ -216,7 +216,7 @@ class StreamBatches(IterableDataset[Any]):
     def _transformed(self, image: Image.Image, what: str) -> Tensor:
         if self.transform is None:
             raise InvalidArgumentError(
-                f"stream {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
+                f"data set {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
                 " data, or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
             )
         try:
@@ -231,7 +231,7 @@ class StreamBatches(IterableDataset[Any]):
 
     def blank(self) -> Tensor:
         """Return the network's input for a black image."""
-        what = f"stream {self.stream.name!r}, a black 64 x 64 image that stands in for unusable ones"
+        what = f"data set {self.stream.name!r}, a black 64 x 64 image that stands in for unusable ones"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows") -> Batch:
@@ -309,6 +309,6 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
     kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (first, image))
     found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
     raise InvalidArgumentError(
-        f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
+        f"data set {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
         " the transform must return images of one shape and dtype"
     )

@@ -96,7 +96,7 @@ def align_streams(streams: Sequence[Stream], class_names: tuple[str, ...] = ()) 
     leading = next((stream for stream in by_role if stream.label_names), None)
     names, source = class_names, "class_names"
     if not names and leading is not None:
-        names, source = leading.label_names, f"stream {leading.name!r}"
+        names, source = leading.label_names, f"data set {leading.name!r}"
         _check_order(names, source)
     return [_aligned(stream, names, source) for stream in streams], names
 
@@ -128,15 +128,15 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
-            f"stream {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among the classes of"
+            f"data set {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among the classes of"
             f" {source}: {_shown(unknown)} (known: {_shown(names)}); rename the classes, remove these images,"
             " or pass class_names=[...] in the order of the classifier"
         )
-    for what, found in ((f"stream {stream.name!r}", keys), (source, known)):
+    for what, found in ((f"data set {stream.name!r}", keys), (source, known)):
         if twice := repeated(found):
             raise DataError(
-                f"{what}: two classes are called {twice[0]!r}, so the labels of stream {stream.name!r} cannot be mapped"
-                f" to the order of {source}; rename one of them"
+                f"{what}: two classes are called {twice[0]!r}, so the labels of data set {stream.name!r} cannot be"
+                f" mapped to the order of {source}; rename one of them"
             )
     return _renamed(stream, AlignedSource(stream.source, [index[key] for key in keys]), names)
 
@@ -188,7 +188,7 @@ class AlignedSource:
             return sample
         if sample.label < len(self.labels):
             return replace(sample, label=self.labels[sample.label])
-        reason = f"label {sample.label}, but the stream has {len(self.labels)} class names"
+        reason = f"label {sample.label}, but the data set has {len(self.labels)} class names"
         return replace(sample, error=sample.error or reason)
 
 

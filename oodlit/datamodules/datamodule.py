@@ -123,7 +123,7 @@ class OODDataModule(pl.LightningDataModule):
                 f" {len(ids)} ({', '.join(ids) or 'none'})"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
-            raise DataError(f"stream {empty[0]!r} has no samples; remove it")
+            raise DataError(f"data set {empty[0]!r} has no samples; remove it")
         if unit_tests is not None:
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]

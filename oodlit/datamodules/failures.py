@@ -105,7 +105,7 @@ def explained(error: Exception, stream: str) -> Exception:
     else:
         return error
     died = "a worker process died" if text.startswith(_DIED) else "a worker process failed"
-    made = DataError(f"stream {stream!r}: {died} ({text.splitlines()[0]}); {what}")
+    made = DataError(f"data set {stream!r}: {died} ({text.splitlines()[0]}); {what}")
     made.__cause__ = error
     return made
 
@@ -128,6 +128,7 @@ def check_movable(stream: Stream, method: str | None, **code: object) -> None:
             pickle.dumps(part)
         except Exception as error:  # pickle and the classes themselves raise almost anything
             raise InvalidArgumentError(
-                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes ({describe_error(error)});"
-                f" use a module-level function or class instead of a lambda or local one, or num_workers=0"
+                f"data set {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
+                f" ({describe_error(error)}); use a module-level function or class instead of a lambda or local one,"
+                " or num_workers=0"
             ) from error

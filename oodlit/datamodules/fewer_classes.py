@@ -36,7 +36,7 @@ def _subset(stream: Stream, names: Sequence[str], kept: Sequence[int]) -> Stream
     labels = {old: new for new, old in enumerate(kept)}
     positions = [position for position, fact in enumerate(facts_of(stream.source)) if fact.label in labels]
     if not positions:
-        raise DataError(f"stream {stream.name!r}: no image has one of the {len(kept)} classes of class_subset")
+        raise DataError(f"data set {stream.name!r}: no image has one of the {len(kept)} classes of class_subset")
     known = tuple(names[index] for index in kept) if names else ()
     class_names = stream.class_names if stream.role is Role.SHIFT else known
     source = SubsetSource(stream.source, positions, labels=labels)

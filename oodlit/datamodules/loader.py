@@ -132,7 +132,7 @@ class StreamLoader:
         digests = array("Q")  # 8 bytes per sample
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
-            raise DataError(f"stream {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
+            raise DataError(f"data set {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
@@ -160,8 +160,8 @@ class StreamLoader:
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
-                f"stream {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the results"
-                f" do not distinguish them; pass class_names=[...] to the stream",
+                f"data set {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the"
+                " results do not distinguish them; pass class_names=[...] to the stream",
                 stacklevel=2,
             )
 
@@ -182,7 +182,7 @@ class StreamLoader:
         for sample in self.stream.source.read(0, len(self.stream)) if repeated else ():
             if key_digest(self.stream.full_key(sample.key)) in repeated:
                 raise DataError(
-                    f"stream {self.stream.name!r}: key {sample.key!r} occurs more than once, first in"
+                    f"data set {self.stream.name!r}: key {sample.key!r} occurs more than once, first in"
                     f" {sample.origin or 'the source'}; rename one of the samples, or rebuild the shards"
                 )
 

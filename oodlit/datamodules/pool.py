@@ -94,6 +94,6 @@ def _digest(stream: Stream, sample: Sample) -> bytes | None:
         return None
     if not isinstance(sample.image, bytes):
         raise InvalidArgumentError(
-            f"stream {stream.name!r}: expected image files, which can be compared; got decoded images"
+            f"data set {stream.name!r}: expected image files, which can be compared; got decoded images"
         )
     return hashlib.sha256(sample.image).digest()

@@ -113,7 +113,7 @@ class Stream:
         check_class_names(self.name, self.role, self.class_names)
         if (self.role is Role.POOL) != (self.split is not None):
             raise InvalidArgumentError(
-                f"stream {self.name!r}: only streams of role pool have a split, got role {self.role} and"
+                f"data set {self.name!r}: only streams of role pool have a split, got role {self.role} and"
                 f" split={self.split}; create pools with severity_pool(stream, test_share=...)"
             )
         if self.role in NAMES_OF_LABELS:

@@ -119,7 +119,7 @@ class RecordedCache:
                 _check_skipped(folder, entry, data.on_error)
         elif pools := [name for name, entry in stored.items() if entry.role == Role.POOL]:
             raise InvalidArgumentError(
-                f"{folder}: stream {pools[0]!r} is a pool, and a cache does not store how the images of a pool are"
+                f"{folder}: data set {pools[0]!r} is a pool, and a cache does not store how the images of a pool are"
                 " split; pass data=... with the data module that defines the split"
             )
         rows = {name: stored_rows(folder, manifest, entry) for name, entry in stored.items()}
@@ -202,7 +202,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
         whole_size=entry.whole,
     )
     if len(rows) + len(rows.skipped) != entry.images:
-        raise DataError(f"{folder}: stream {entry.name!r} is missing images; record the stream again")
+        raise DataError(f"{folder}: data set {entry.name!r} is missing images; record this data set again")
     return rows
 
 
@@ -247,8 +247,8 @@ def _check_decoder(folder: Path, recorded: str, data: OODDataModule) -> None:
 def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream) -> RecordedStream:
     if stream.name not in stored:
         raise FingerprintError(
-            f"{folder}: stream {stream.name!r} is not in this cache, which contains {', '.join(stored)}; record the"
-            " stream with FeatureCache, or with oodlit evaluate --cache"
+            f"{folder}: data set {stream.name!r} is not in this cache, which contains {', '.join(stored)}; record it"
+            " with FeatureCache, or with oodlit evaluate --cache"
         )
     entry = stored[stream.name]
     facts = facts_of(stream)
@@ -256,15 +256,15 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
         _check_extent(folder, entry, stream)
         if fact == "sample" and entry.skipped:
             raise DataError(
-                f"{folder}: stream {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and the"
-                " image files have changed since then; record the stream again"
+                f"{folder}: data set {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and the"
+                " image files have changed since then; record this data set again"
             )
         what = (
             "the sizes or contents of images differ"
             if fact == "sample"
             else f"{fact} differ ({recorded[fact]} in the cache, {facts[fact]} now)"
         )
-        raise FingerprintError(f"{folder}: stream {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
+        raise FingerprintError(f"{folder}: data set {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
     times = [part.stat().st_mtime for name, _ in entry.parts for part in folder.glob(f"*/{name}")]
     warn_of_changed_files([stream], min(times, default=math.inf), f"if images were replaced, {OTHERWISE}")
     return entry
@@ -281,10 +281,11 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
     as_recorded = thinned(replace(stream, source=source), entry.images)
     if len(as_recorded) == len(stream) or other_fact(structs.asdict(entry), facts_of(as_recorded)):
         return
-    where = f"{folder}: stream {stream.name!r}"
+    where = f"{folder}: data set {stream.name!r}"
     if len(stream) > entry.images:
         raise DataError(
-            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record the stream again"
+            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record this data"
+            " set again"
         )
     raise FingerprintError(
         f"{where} was recorded with {entry.images} images, but this is a trial with {len(stream)}; omit max_images"
@@ -297,7 +298,7 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
     if on_error == "raise" and entry.skipped:
         key, reason = entry.skipped[0]
         raise DataError(
-            f"{folder}: stream {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
+            f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
             f" images, first {key!r} ({reason}), but on_error='raise' allows no skipped images"
         )
 

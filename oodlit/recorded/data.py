@@ -78,8 +78,8 @@ class RowBatches(StreamBatches):
             rows = source.rows(start, stop)
             if len(rows) != stop - start:
                 raise DataError(
-                    f"stream {self.stream.name!r}: expected {stop - start} rows for positions {start} to {stop - 1},"
-                    f" got {len(rows)}; record the stream again"
+                    f"data set {self.stream.name!r}: expected {stop - start} rows for positions {start} to {stop - 1},"
+                    f" got {len(rows)}; record this data set again"
                 )
             batch = Batch(
                 image=rows.joined,
@@ -126,5 +126,5 @@ class RowLoader(StreamLoader):
 def _shape(stream: Stream) -> tuple[int, int]:
     source = stream.source
     if not isinstance(source, RowSource):
-        raise InvalidArgumentError(f"stream {stream.name!r}: {type(source).__name__} contains no recorded outputs")
+        raise InvalidArgumentError(f"data set {stream.name!r}: {type(source).__name__} contains no recorded outputs")
     return source.width, source.num_classes

@@ -69,8 +69,8 @@ class DatasetInfo:
         if self.id_classes == 0:
             raise InvalidArgumentError(
                 f"pool {self.name!r}: cannot determine the number of known classes, which sets the size of each"
-                " severity level, because the network returns no logits and the ID stream has no class names; pass"
-                " class_names to the ID stream"
+                " severity level, because the network returns no logits and the ID set has no class names; pass"
+                " class_names to the ID set"
             )
         try:
             level_starts(num_classes, self.id_classes)

@@ -52,7 +52,7 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     if len(given) != len(source):
         parts.append(f"a single process read {len(given)} different keys from the pipeline")
     return (
-        f"stream {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and workers"
+        f"data set {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and workers"
         " (nodesplitter=webdataset.split_by_node), limit it to one epoch, or correct the count"
     )
 

@@ -92,9 +92,9 @@ def check_images(batch: Any, like: Any, stream: str) -> None:
     kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
     if len(images) and kinds[0] != kinds[1]:
         raise DataError(
-            f"stream {stream!r}: the images of the batch that begins with {batch['key'][0]!r} have shape"
-            f" {tuple(images.shape[1:])} and dtype {images.dtype}, but the ID stream has {tuple(like.shape[1:])}"
-            f" and {like.dtype}; use the same transform for all streams"
+            f"data set {stream!r}: the images of the batch that begins with {batch['key'][0]!r} have shape"
+            f" {tuple(images.shape[1:])} and dtype {images.dtype}, but the ID set has {tuple(like.shape[1:])}"
+            f" and {like.dtype}; use the same transform for all data sets"
         )
 
 
@@ -260,7 +260,7 @@ def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[s
     """
     if not is_distributed():
         return
-    facts = {f"stream {s.name!r}: {fact}": value for s in streams for fact, value in identity(s).items()}
+    facts = {f"data set {s.name!r}: {fact}": value for s in streams for fact, value in identity(s).items()}
     facts |= {
         f"detector {name!r}": json.dumps(detector_to_config(detector)) for name, detector in (detectors or {}).items()
     }

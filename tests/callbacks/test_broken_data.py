@@ -63,14 +63,14 @@ def test_labels_beyond_the_classes_of_the_network_are_refused(role):
 @pytest.mark.parametrize("group", [-1, 2])
 def test_groups_without_a_name_are_refused_at_the_first_batch(group):
     streams = [stream("val", Role.ID), stream("far", Role.OOD, names=("a", "b"), group=group)]
-    with pytest.raises(DataError, match=rf"'far': key '0': group {group}, but the stream has 2 class names"):
+    with pytest.raises(DataError, match=rf"'far': key '0': group {group}, but the data set has 2 class names"):
         predict([MSP()], streams)
 
 
 @pytest.mark.parametrize("image", [torch.rand(1, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
 def test_a_stream_of_other_images_is_named(image):
     with pytest.raises(
-        DataError, match=r"'far': the images of the batch that begins with 'far/0' .* but the ID stream has \(3, 8, 8\)"
+        DataError, match=r"'far': the images of the batch that begins with 'far/0' .* but the ID set has \(3, 8, 8\)"
     ):
         predict([MSP()], [stream("val", Role.ID), stream("far", Role.OOD, image=image)])
 

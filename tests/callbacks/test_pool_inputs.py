@@ -32,7 +32,7 @@ def test_an_image_that_comes_twice(part, message):
 
 
 def test_what_the_classifier_knows_is_asked_for_where_nobody_says_it():
-    with pytest.raises(InvalidArgumentError, match=r"pool 'pool': .* no logits and the ID stream has no class names"):
+    with pytest.raises(InvalidArgumentError, match=r"pool 'pool': .* no logits and the ID set has no class names"):
         DatasetInfo("pool", Role.POOL, ("a", "b"), id_classes=0)
 
 

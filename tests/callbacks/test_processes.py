@@ -78,7 +78,7 @@ def test_lightning_starts_the_other_process_and_an_error_in_one_ends_both(single
     (ended,) = run_commands([command], tmp_path / "logs", each=[{}], timeout=240)
     check_same(Results.load(single / "full-0"), Results.load(tmp_path / "out"), 2)
     assert ended.code != 0
-    assert "DataError: stream 'far': key" in ended.stderr
+    assert "DataError: data set 'far': key" in ended.stderr
 
 
 def run_again(folder: Path) -> None:

@@ -41,7 +41,7 @@ def test_nan_scores_name_detector_set_count_and_keys():
 
 def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_images():
     """Left out with the reason like whatever else does not apply; refused with `strict`, or if nothing is left."""
-    reason = "needs at least 1000 training images, but the train stream has 150"
+    reason = "needs at least 1000 training images, but the training set has 150"
     for detectors, options in ([KNN(k=1000)], {}), ([MSP(), KNN(k=1000)], {"strict": True}):
         module = OODModule(CountingNet(6))
         with pytest.raises(RequirementError, match=f"knn: {reason}"):

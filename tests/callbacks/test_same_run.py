@@ -53,10 +53,10 @@ def run_as_another(out: Path, kind: str, what: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "what", "named"),
     [
-        ("folder", "labels", r"stream 'val': content"),
-        ("memory", "order", r"stream 'far': content, stream 'far': sample"),
+        ("folder", "labels", r"data set 'val': content"),
+        ("memory", "order", r"data set 'far': content, data set 'far': sample"),
         ("memory", "detectors", r"detector 'knn'"),
-        ("cache", "labels", r"stream 'val': content"),
+        ("cache", "labels", r"data set 'val': content"),
     ],
 )
 def test_processes_with_different_runs_are_refused(tmp_path: Path, kind: str, what: str, named: str) -> None:

@@ -79,7 +79,7 @@ class TestByName:
         train = folder_stream(folder(tmp_path / "train", [str(i) for i in range(12)]), role=Role.TRAIN)
         some = folder_stream(folder(tmp_path / "val", ["1", "3", "10"]), role=Role.ID)
         assert labels(OODDataModule([train, some]), "val") == {"1": 1, "3": 3, "10": 10}
-        with pytest.raises(DataError, match=r"stream 'val': the 3 class names are numbers other than 0, \.\.\., 2"):
+        with pytest.raises(DataError, match=r"data set 'val': the 3 class names are numbers other than 0, \.\.\., 2"):
             OODDataModule([some])
         assert labels(OODDataModule([some], class_names=list(map(str, range(12)))), "val")["10"] == 10
         named = memory("train", Role.TRAIN, tuple(SEVEN))
@@ -95,7 +95,8 @@ class TestByName:
         else:
             streams = [train, val, Stream("other", role, other.source, label_names=other.class_names)]
         with pytest.raises(
-            DataError, match=r"stream 'other': 2 of its 3 classes are not among the classes of stream 'train': 'yak'"
+            DataError,
+            match=r"data set 'other': 2 of its 3 classes are not among the classes of data set 'train': 'yak'",
         ):
             OODDataModule(streams)
 
@@ -113,7 +114,7 @@ class TestByName:
     def test_repeated_names_are_only_ambiguous_if_labels_are_mapped(self) -> None:
         twice = ("crane", "dog", "crane")
         assert OODDataModule([memory("t", Role.TRAIN, twice), memory("v", Role.ID, twice)]).class_names == twice
-        with pytest.raises(DataError, match="stream 't': two classes are called 'crane'"):
+        with pytest.raises(DataError, match="data set 't': two classes are called 'crane'"):
             OODDataModule([memory("t", Role.TRAIN, twice), memory("v", Role.ID, ("crane", "dog"))])
 
     def test_decomposed_unicode_names_of_macos_match(self) -> None:
@@ -123,7 +124,7 @@ class TestByName:
 
     def test_a_label_without_a_name_is_an_error(self) -> None:
         data = OODDataModule([memory("t", Role.TRAIN, ("a", "b", "c")), memory("v", Role.ID, ("c", "b"), count=3)])
-        with pytest.raises(DataError, match="label 2, but the stream has 2 class names"):
+        with pytest.raises(DataError, match="label 2, but the data set has 2 class names"):
             list(data.predict_dataloader()[1])
 
 

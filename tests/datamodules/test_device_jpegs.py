@@ -121,7 +121,7 @@ def broken() -> Stream:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_bad_samples_are_named_with_their_reasons(workers):
     how = {"batch_size": 3, "num_workers": workers, "multiprocessing_context": "fork" if workers else None}
-    with pytest.raises(DataError, match=r"^stream 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
+    with pytest.raises(DataError, match=r"^data set 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
         list(StreamLoader(broken(), RESIZED, decode_on="cpu", **how))
     batches = list(StreamLoader(broken(), RESIZED, decode_on="cpu", on_error="skip", **how))
     reasons = dict(pair for batch in batches for pair in batch["skipped"])

@@ -147,7 +147,7 @@ class FaultySource:
 )
 def test_a_fault_of_the_source_names_the_place(workers: int, source: object, place: str) -> None:
     error = caught(StreamLoader(Stream("s", Role.OOD, source), plain, num_workers=workers))
-    assert str(error) == f"stream 's': {place}: TwoArgumentsError: (7, \"a fault of the user's\")"
+    assert str(error) == f"data set 's': {place}: TwoArgumentsError: (7, \"a fault of the user's\")"
     assert isinstance(error.__cause__, TwoArgumentsError)
 
 
@@ -155,7 +155,7 @@ def test_the_stand_in_of_an_empty_batch_is_no_sample() -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", b"")]))
     error = caught(StreamLoader(stream, raise_chained, on_error="skip"))
     assert str(error).startswith(
-        "stream 's', a black 64 x 64 image that stands in for unusable ones: the transform failed"
+        "data set 's', a black 64 x 64 image that stands in for unusable ones: the transform failed"
     )
 
 

@@ -96,7 +96,7 @@ def bad_stream(role: Role = Role.OOD) -> Stream:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_bad_image_is_fatal_and_named(workers: int) -> None:
     loader = StreamLoader(bad_stream(), to_tensor, num_workers=workers)
-    with pytest.raises(DataError, match=r"^stream 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
+    with pytest.raises(DataError, match=r"^data set 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
         list(loader)
 
 
@@ -124,21 +124,21 @@ def test_a_batch_without_rows_has_the_shape_of_the_transform() -> None:
 
 def test_training_images_need_labels() -> None:
     loader = StreamLoader(Stream("t", Role.TRAIN, MemorySource([Sample("0", tiny_image(0))])), to_tensor)
-    with pytest.raises(DataError, match=r"stream 't': key '0': no label"):
+    with pytest.raises(DataError, match=r"data set 't': key '0': no label"):
         list(loader)
 
 
 @pytest.mark.parametrize(
     ("role", "label", "group", "message"),
     [
-        (Role.OOD, -1, 2, "group 2, but the stream has 2 class names"),
-        (Role.SHIFT, 0, -1, "group -1, but the stream has 2 class names"),
-        (Role.ID, 2, -1, "label 2, but the stream has 2 class names"),
+        (Role.OOD, -1, 2, "group 2, but the data set has 2 class names"),
+        (Role.SHIFT, 0, -1, "group -1, but the data set has 2 class names"),
+        (Role.ID, 2, -1, "label 2, but the data set has 2 class names"),
     ],
 )
 def test_indices_without_a_name_are_unusable(role: Role, label: int, group: int, message: str) -> None:
     stream = Stream("s", role, MemorySource([Sample("0", torch.zeros(1, 2, 2), label, group)]), ("a", "b"))
-    with pytest.raises(DataError, match=f"stream 's': key '0': {message}"):
+    with pytest.raises(DataError, match=f"data set 's': key '0': {message}"):
         list(StreamLoader(stream))
     assert [batch["skipped"] for batch in StreamLoader(stream, on_error="skip")] == [[("s/0", message)]]
 
@@ -238,7 +238,7 @@ class Fatal:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 def test_a_killed_worker_is_fatal() -> None:
     loader = StreamLoader(Stream("s", Role.OOD, Fatal()), num_workers=1, batch_size=1, multiprocessing_context="fork")
-    with pytest.raises(DataError, match=r"stream 's': a worker process died .*; if the machine ran out of memory"):
+    with pytest.raises(DataError, match=r"data set 's': a worker process died .*; if the machine ran out of memory"):
         list(loader)
 
 

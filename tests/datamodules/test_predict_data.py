@@ -153,7 +153,7 @@ def test_streams_are_checked(tmp_path: Path) -> None:
         OODDataModule([numbers("a", Role.OOD, 1)])
     with pytest.raises(InvalidArgumentError, match=r"got 2 \(a, b\)"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.ID, 1)])
-    with pytest.raises(DataError, match="stream 'b' has no samples"):
+    with pytest.raises(DataError, match="data set 'b' has no samples"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.OOD, 0)])
     for name in ("", "a/b", " a", "a\n"):
         with pytest.raises(InvalidArgumentError, match="expected printable"):

@@ -114,7 +114,7 @@ class TestDamage:
         if not cut:
             path.unlink()
         stream = shard_stream(tmp_path, damaged="mark")
-        with pytest.raises(DataError, match=r"stream 'tiny': .*key 'tiny-000001\.tar#\d': shard .*on_error='skip'"):
+        with pytest.raises(DataError, match=r"data set 'tiny': .*key 'tiny-000001\.tar#\d': shard .*on_error='skip'"):
             list(StreamLoader(stream, tiny_zeros))
         found: list[str] = []
         skipped: list[tuple[str, str]] = []

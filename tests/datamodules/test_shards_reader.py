@@ -197,7 +197,7 @@ class TestErrorsHiddenByHandlersOrPipes:
     def test_fatal_by_default(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", self.members())
         loader = StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path)), tiny_zeros)
-        with pytest.raises(DataError, match=r"stream 's': shard .*a\.tar, key '1': undecodable"):
+        with pytest.raises(DataError, match=r"data set 's': shard .*a\.tar, key '1': undecodable"):
             list(loader)
 
     def test_skipped_ones_are_listed(self, tmp_path: Path) -> None:

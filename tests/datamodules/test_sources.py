@@ -43,7 +43,7 @@ class TestFileSource:
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         source = FileSource([tmp_path / "no.png"])
-        with pytest.raises(DataError, match=r"stream 's': .*no\.png, key 'no%2Epng': cannot be read: .*No such file"):
+        with pytest.raises(DataError, match=r"data set 's': .*no\.png, key 'no%2Epng': cannot be read: .*No such file"):
             list(StreamLoader(Stream("s", Role.OOD, source)))
 
     def test_refusals(self, tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ class TestDatasetSource:
         assert batch["label"].tolist() == [-1]
         assert batch["skipped"] == [("s/000001", "cannot identify image file")]
         with pytest.raises(
-            PreprocessingError, match=r"stream 's': item 2 of Faulty, key '000002': the data set failed: KeyError"
+            PreprocessingError, match=r"data set 's': item 2 of Faulty, key '000002': the data set failed: KeyError"
         ):
             next(loader)
 

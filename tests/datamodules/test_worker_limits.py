@@ -60,7 +60,7 @@ def test_a_run_that_keeps_its_predictions_has_few_open_files(kept: str, tmp_path
 
 def test_too_little_shared_memory(tmp_path: Path) -> None:
     (done,) = run_function(with_little_shared_memory, folder=tmp_path, each=[{}], timeout=300)
-    assert done.stdout.startswith("stream 'val': a worker process"), done.stderr[-2000:]
+    assert done.stdout.startswith("data set 'val': a worker process"), done.stderr[-2000:]
     assert "/dev/shm" in done.stdout
     assert len(done.stdout.splitlines()) == 1
 
@@ -81,7 +81,7 @@ def test_code_that_cannot_be_sent_to_spawned_workers(method: str, what: str) -> 
     stream = Stream("val", Role.ID, source) if what == "source" else images()
     options: Any = {} if what == "source" else {what: lambda _: torch.zeros(3, 2, 2)}
     loader = StreamLoader(stream, **options, num_workers=1, multiprocessing_context=method)
-    with pytest.raises(InvalidArgumentError, match=rf"stream 'val': {what} .*num_workers=0"):
+    with pytest.raises(InvalidArgumentError, match=rf"data set 'val': {what} .*num_workers=0"):
         list(loader)
 
 
@@ -110,7 +110,7 @@ def test_errors_of_pytorch_workers_are_explained(text: str, hint: str) -> None:
 @pytest.mark.parametrize("role", [Role.OOD, Role.SHIFT])
 def test_groups_without_names_warn(role: Role) -> None:
     samples = [Sample(str(i), torch.zeros(3, 2, 2), group=i) for i in range(3)]
-    with pytest.warns(UserWarning, match=r"stream 'far': images have groups \(up to 2\).*class_names"):
+    with pytest.warns(UserWarning, match=r"data set 'far': images have groups \(up to 2\).*class_names"):
         list(StreamLoader(Stream("far", role, MemorySource(samples)), batch_size=2))
     list(StreamLoader(Stream("far", role, MemorySource(samples), ("a", "b", "c")), batch_size=2))
     list(StreamLoader(Stream("val", Role.ID, MemorySource(samples)), batch_size=2))

@@ -106,7 +106,7 @@ def test_a_benchmark_reads_pictures_as_its_boxes_were_drawn(tmp_path: Path) -> N
 
 
 def test_undecided_pictures_are_an_error_or_are_listed(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"stream 'known': .*1\.png, key '1': EXIF orientation 3"):
+    with pytest.raises(DataError, match=r"data set 'known': .*1\.png, key '1': EXIF orientation 3"):
         pictures(benchmark(tmp_path, [1, 3], (24, 18)))
     assert len(pictures(benchmark(tmp_path, [1, 3], (24, 18), on_error="skip"))) == 1
     with pytest.raises((InvalidArgumentError, TypeError), match="'stored' or 'displayed'"):

@@ -396,5 +396,5 @@ def test_a_pool_is_kept_whole_and_may_be_split_otherwise(tmp_path):
         assert made.run.pools == expected.run.pools
         assert made.severities("pool")["ood_class"].tolist() == expected.severities("pool")["ood_class"].tolist()
         pd.testing.assert_frame_equal(made.table, expected.table, rtol=1e-6)
-    with pytest.raises(InvalidArgumentError, match="stream 'pool' is a pool"):
+    with pytest.raises(InvalidArgumentError, match="data set 'pool' is a pool"):
         open_cache(tmp_path)

@@ -97,7 +97,7 @@ def test_trials_are_recorded_again_when_more_images_are_requested(whole, tmp_pat
     for most in (4, 9):
         assert record(tmp_path, max_images=most) == sum(min(most, size) for size in SIZES.values())
     with pytest.raises(
-        DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record the stream again"
+        DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record this data set again"
     ):
         open_cache(tmp_path, data=OODDataModule(make_streams()))
     cache, data = FeatureCache(tmp_path), OODDataModule(make_streams(), batch_size=4)
@@ -159,7 +159,7 @@ def test_what_belongs_to_another_recording_is_refused_and_nothing_is_touched(tmp
 
 def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_anew_where_not(whole, tmp_path):
     few = make_streams(num_ood=20)
-    with pytest.raises(FingerprintError, match="stream 'far' was recorded from other data: images differ"):
+    with pytest.raises(FingerprintError, match="data set 'far' was recorded from other data: images differ"):
         record(whole, few)
     record(tmp_path, kill_at=49)
     record(tmp_path, few)
@@ -208,7 +208,7 @@ def test_who_does_not_see_the_manifest_says_so(tmp_path, monkeypatch):
 
 def test_images_of_another_kind_and_labels_beyond_the_network_are_refused(tmp_path):
     one = Stream("grey", Role.OOD, MemorySource([Sample("0", torch.zeros(1, 8, 8))]))
-    with pytest.raises(DataError, match="use the same transform for all streams"):
+    with pytest.raises(DataError, match="use the same transform for all data sets"):
         record(tmp_path, [*make_streams(), one])
     wrong = Stream("new", Role.SHIFT, MemorySource([Sample("0", torch.zeros(3, 8, 8), label=6)]))
     with pytest.raises(DataError, match="label 6"):

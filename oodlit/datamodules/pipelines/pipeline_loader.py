@@ -23,7 +23,7 @@ class PipelineBatches(StreamBatches):
         for count, sample in enumerate(self._part(), 1):
             if count > len(self.stream):
                 raise DataError(
-                    f"stream {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
+                    f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
                     f" more; does the pipeline repeat or resample? Limit it to one epoch, or correct the count"
                 )
             yield sample
@@ -34,10 +34,10 @@ class PipelineBatches(StreamBatches):
         try:
             yield from source.part()
         except OodlitError as error:
-            raise type(error)(f"stream {self.stream.name!r}: {error}") from error
+            raise type(error)(f"data set {self.stream.name!r}: {error}") from error
         except Exception as error:
             raise PreprocessingError(
-                f"stream {self.stream.name!r}: the pipeline failed: {describe_error(error)}"
+                f"data set {self.stream.name!r}: the pipeline failed: {describe_error(error)}"
             ) from error
 
 

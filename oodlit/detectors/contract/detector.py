@@ -295,9 +295,9 @@ class Detector(Configured, ABC):
                 facts.hint if is_beyond else f", which {facts.name} does not provide"
             )
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
-            return "needs training images for the fit, but the data has no train stream"
+            return "needs training images for the fit, but the data has no training set"
         if self.min_train > facts.num_train and not self.is_fitted:
-            return f"needs at least {self.min_train} training images, but the train stream has {facts.num_train}"
+            return f"needs at least {self.min_train} training images, but the training set has {facts.num_train}"
         if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:
             return f"needs the layer {unreadable[0]!r}; {facts.layer_problems[unreadable[0]]}"
         reasons = (requirement(self, facts) for requirement in self.requirements)

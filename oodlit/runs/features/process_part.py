@@ -93,7 +93,7 @@ def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     stored = StoredRows(rows, parts)
     if (found := len(stored) + len(skipped)) != stream["images"]:
         raise DataError(
-            f"stream {stream['name']!r}: {found} of {stream['images']} images were recorded; record the stream again"
+            f"data set {stream['name']!r}: {found} of {stream['images']} images were recorded; record it again"
         )
     digests = np.fromiter(map(key_digest, _keys(stored, stream, skipped)), dtype=np.uint64, count=found)
     values, counts = np.unique(digests, return_counts=True)
@@ -105,7 +105,7 @@ def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
     checksums = {file: checksum for one in all_parts for file, checksum in one.checksums.items()}
     entries = to_plain({**stream, "parts": parts, "checksums": checksums, "skipped": skipped, "loss": loss})
-    return as_type(entries, RecordedStream, where=f"stream {stream['name']!r}")
+    return as_type(entries, RecordedStream, where=f"data set {stream['name']!r}")
 
 
 def _keys(stored: StoredRows, stream: Mapping[str, Any], skipped: Iterable[tuple[str, str]]) -> Iterator[str]:

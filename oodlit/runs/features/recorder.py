@@ -55,15 +55,15 @@ class FeatureRecorder(Recorder):
         known = cached | {stream.name for stream in self.streams}
         if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
             raise InvalidArgumentError(
-                f"FeatureCache: the cache would be incomplete: stream {unread[0]!r} is neither cached nor read by this"
-                " run. For the training set, pass train_thresholds=True to OODDetection. For a stream that an"
-                " interrupted run has read, pass resume=False. Otherwise, remove the stream from the data"
+                f"FeatureCache: the cache would be incomplete: data set {unread[0]!r} is neither cached nor read by"
+                " this run. For the training set, pass train_thresholds=True to OODDetection. For a data set that an"
+                " interrupted run has read, pass resume=False. Otherwise, remove the data set from the data module"
             )
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:
             raise InvalidArgumentError(
                 f"FeatureCache: this run resumes in the middle of {begun[0]!r}, but the cache does not contain the"
-                " first images of this stream; pass resume=False to OODDetection, or record without OODDetection"
+                " first images of this data set; pass resume=False to OODDetection, or record without OODDetection"
             )
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
