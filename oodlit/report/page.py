@@ -121,6 +121,7 @@ def _several(
         "title": f"{len(runs)} runs compared",
         "subtitle": f"{', '.join(list(runs)[:6])}{' and others' if len(runs) > 6 else ''};"
         f" {len(several.detectors)} detectors.",
+        "conclusions": several.conclusions,
         "alerts": several.alerts,
         "remarks": several.remarks,
         "links": several.links,

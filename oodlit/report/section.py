@@ -12,7 +12,7 @@ import pandas as pd
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
-from oodlit.objects.results import ObjectResults, ranked
+from oodlit.objects.results import ObjectResults
 from oodlit.report.headline import Column, Place, headline_columns, of_sets, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
@@ -146,9 +146,15 @@ class ShownBoxes:
 
     @cached_property
     def detectors(self) -> list[str]:
-        """Names of the detectors, sorted by AP_U on the first split, largest first."""
-        splits = self.results.splits
-        return ranked(self.results, splits[0]) if splits else list(self.results.detectors)
+        """Names of the detectors, sorted by their mean AP_U over the splits, largest first; undefined values last."""
+        return sorted(self.means, key=lambda name: math.inf if math.isnan(self.means[name]) else -self.means[name])
+
+    @cached_property
+    def means(self) -> dict[str, float]:
+        """Mean AP_U over the splits, by detector."""
+        splits, value = self.results.splits, self.results.value
+        sums = {name: sum(value("ap_u", dataset=s, detector=name) for s in splits) for name in self.results.detectors}
+        return {name: total / len(splits) if splits else math.nan for name, total in sums.items()}
 
 
 class Fact(NamedTuple):

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.metrics.entry import MetricEntry
 from oodlit.report.headline import of_sets, share_text
-from oodlit.results import RunColumn, run_columns
+from oodlit.results import RunColumn, compare_runs, conclusions, run_columns
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.several_runs import values_of_column
 from oodlit.results.glossary import MEAN, entry_of
@@ -70,6 +71,19 @@ class Several:
         """Position of the metric: FPR of all sets first, then AUROC, then metrics of other sets."""
         metric = column.metric.removeprefix(MEAN)
         return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric) + 1
+
+    @cached_property
+    def differences(self) -> pd.DataFrame | None:
+        """Paired differences to the first run; None if no FPR can be compared, for which the page gives the reason."""
+        try:
+            return compare_runs(self.runs)
+        except InvalidArgumentError:
+            return None
+
+    @property
+    def conclusions(self) -> list[str]:
+        """The results of the comparison in sentences."""
+        return [] if self.differences is None else conclusions(self.differences)
 
     quality = "accuracy"
     """The metric by which networks are compared: one of the table, on the ID set."""

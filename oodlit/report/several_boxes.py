@@ -5,7 +5,7 @@ from functools import cached_property
 
 from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics
-from oodlit.objects.results import ObjectResults, headline_metrics
+from oodlit.objects.results import ObjectResults, main_metrics
 from oodlit.report.several import Several
 from oodlit.results import RunColumn
 
@@ -21,10 +21,22 @@ class SeveralBoxes(Several):
     @cached_property
     def columns(self) -> list[RunColumn]:
         """Headline values of all splits, with the reason if they cannot be compared."""
-        metrics = headline_metrics(next(iter(self.runs.values())).settings)
+        metrics = main_metrics(next(iter(self.runs.values())).settings)
         splits = dict.fromkeys(name for results in self.runs.values() for name in results.splits)
         reasons = {name: self._difference(name) for name in splits}
         return [RunColumn(name, metric, reasons[name]) for name in splits for metric in metrics]
+
+    @property
+    def conclusions(self) -> list[str]:
+        """The run with the highest AP_U of most detectors on every split."""
+        lines = []
+        for column in self.like:
+            values = self.values(column).dropna(axis="columns")
+            if column.metric == "ap_u" and values.shape[1]:
+                wins = values.idxmax(axis="index").value_counts()
+                share = f"{wins.iloc[0]} of {values.shape[1]} detectors"
+                lines.append(f"{wins.index[0]} has the highest ap_u with {share} on {column.dataset} (not tested).")
+        return lines
 
     def entry(self, column: RunColumn) -> MetricEntry:
         """The metric of a column."""
@@ -32,7 +44,7 @@ class SeveralBoxes(Several):
 
     def place(self, column: RunColumn) -> int:
         """Position of the metric: AP_U first, then as in the headline."""
-        names = headline_metrics(next(iter(self.runs.values())).settings)
+        names = main_metrics(next(iter(self.runs.values())).settings)
         return -1 if column.metric == "ap_u" else names.index(column.metric)
 
     def label(self, column: RunColumn) -> str:

@@ -1,8 +1,21 @@
 """The HTML and SVG templates of the page: values are escaped, and missing values are errors."""
 
 import math
+import re
 
 import jinja2
+from markupsafe import Markup, escape
+
+
+def words(name: str) -> Markup:
+    """Let a name break between its words: after `_`, `.` and `/`.
+
+    Example:
+        >>> words("black_tests.<v2>")
+        Markup('black_<wbr>tests.&lt;v2&gt;')
+    """
+    return Markup(re.sub(r"([_./])(?=\w)", r"\1<wbr>", str(escape(name))))
+
 
 TEMPLATES = jinja2.Environment(
     loader=jinja2.PackageLoader("oodlit.report", "html"),
@@ -12,3 +25,4 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
 )
 TEMPLATES.tests["nan"] = math.isnan
+TEMPLATES.filters["words"] = words

@@ -1,5 +1,6 @@
 """The page of results of boxes: the frame of every page, sections of boxes, several runs."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,24 @@ def test_the_table_can_be_sorted_and_filtered_and_marks_the_best() -> None:
     text = f"{100 * found.value('auroc', dataset='near', detector=best):.1f}"
     assert f'<span class="best ">{text}</span>' in table
     assert f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}" in table
+    heads = re.findall(r'title="[^"]+" data-better[^>]*>([^<]+)</th>', table)
+    assert heads == ["auroc", "fpr95", "ap_u", "r_u", "p_u", "nose", "tau"]
+    assert "<details><summary>More metrics</summary>" in page
+
+
+def test_the_page_begins_with_the_detector_to_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oodlit.objects.results.results.has_id_quality", lambda: False)
+    found = example(bootstrap=20)
+    page = render({"run": found})
+    values = {name: found.value("ap_u", dataset="near", detector=name) for name in found.detectors}
+    best = max(values, key=lambda name: values[name])
+    assert f"Choose {best}: of 2 detectors, it has the highest ap_u on near ({100 * values[best]:.1f} %)." in page
+    assert f"<span>Detector to choose</span><b>{best}</b><span>ap_u {100 * values[best]:.1f} % on near</span>" in page
+    assert "mean average precision not computed: pip install" in page
+    assert not re.search(r'class="alert[^>]*>[^<]*pip install', page)  # a missing extra is a remark, not a warning
+    low, high = ({n: found.row("ap_u", dataset="near", detector=n)[end] for n in "gh"} for end in ("ci_low", "ci_high"))
+    overlap = low["g"] <= high["h"] and low["h"] <= high["g"]
+    assert ("overlaps with its interval" in page) == overlap
 
 
 def test_a_run_without_boxes_has_a_page_with_reasons() -> None:
@@ -51,6 +70,7 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     page = write_report({"one": one, "two": two}, tmp_path / "both.html").read_text()
     assert "Models and detectors" in page
     assert "Not compared" not in page
+    assert re.search(r"(one|two) has the highest ap_u with \d of \d detectors on near \(not tested\)", page)
     value = 100 * one.value("ap_u", dataset="near", detector="g")
     assert f">{value:.1f}</td>" in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both-one.html", "both-two.html", "both.html"]

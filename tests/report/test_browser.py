@@ -5,7 +5,6 @@ Chromium is that of the system; without one these tests are skipped.
 
 import functools
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,6 @@ from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results
 from tests.report.problems import make_results, read_images
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
 HOSTILE = "<img src=x onerror=\"document.title='hurt'\">"
 LONG = "a_detector_with_a_name_that_is_much_longer_than_any_other_of_them"
 
@@ -43,16 +40,6 @@ def many_detectors() -> Results:
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> str:
     return write_report(many_detectors(), tmp_path_factory.mktemp("page") / "report.html").as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield launched
-        launched.close()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from oodlit.errors import DataError, UsageError
 from oodlit.report import render, write_report
 from oodlit.report.page import page_names
 from oodlit.report.several import Several, titles
-from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
+from oodlit.results import Results, compare_runs, conclusions, mean_ranks, values_of_runs
 from oodlit.results.plots.select import model_name
 from tests.report.problems import make_results
 from tests.report.several_support import make_runs
@@ -92,7 +92,8 @@ def test_the_first_table_needs_no_script_and_the_others_are_chosen(page: str) ->
         "tests: failed unit tests",
         "val: ID-AUROC %",
     ]
-    assert Grids(page).options[: len(shown)] == [label for _, label in shown]
+    options = Grids(page).options
+    assert options[4 : 4 + len(shown)] == [label for _, label in shown]  # after the detectors of the first section
 
 
 def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results], page: str) -> None:
@@ -108,6 +109,33 @@ def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results]
             for name, text in zip(head[3:], row[3:], strict=True):
                 mark = {row[0]: "✓ ", "model_00": "✗ ", "": ""}[own.loc[name, "better"]]
                 assert text == f"{mark}{100 * own.loc[name, 'difference']:+.1f}"
+
+
+def test_the_conclusions_stand_first(runs: dict[str, Results], page: str) -> None:
+    lines = conclusions(compare_runs(runs))
+    places = [page.index(f'<p class="answer">{line}</p>') for line in lines]
+    assert len(lines) == 4
+    assert places == sorted(places)
+    assert places[-1] < page.index('id="all-sets"') < page.index('id="all-models"')
+    many = render(make_runs(6, 1, 3), pages=None)
+    assert "<summary>4 more sentences</summary>" in many
+
+
+def test_runs_stand_side_by_side_with_intervals(runs: dict[str, Results], page: str) -> None:
+    section = page.partition('id="all-sets"')[2].partition("</section>")[0]
+    values = values_of_runs(runs, "near", "mean_fpr95")
+    of_models, of_detectors = mean_ranks(values, "mean_fpr95")
+    assert Grids(section).options == list(of_detectors.sort_values(kind="stable").index)
+    best = Grids(section).options[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", section.partition("<tbody>")[2].partition("</tbody>")[0], flags=re.DOTALL)
+    for name, row in zip(of_models.sort_values(kind="stable").index, rows, strict=True):
+        assert f">{name.replace('_', '_<wbr>')}</a>" in row
+        own = runs[name].row("fpr95", dataset="far", detector=best)
+        interval = f"[{100 * own['ci_low']:.1f}, {100 * own['ci_high']:.1f}]"
+        assert re.search(rf">{100 * own['value']:.1f}</span> <small>{re.escape(interval)}</small>", row)
+        numbers = re.findall(r'<span(?: class="best")?>([^<]*)</span>', row)
+        assert numbers[0] == f"{100 * values.loc[name, best]:.1f}"
+        assert len(numbers) == 6
 
 
 def test_a_page_pairs_images_where_the_classes_cannot_decide(page: str) -> None:
@@ -146,11 +174,12 @@ def test_what_cannot_be_compared_is_left_out_and_said_once(runs: dict[str, Resul
     assert f"Not compared: near: mean FPR@95 %, far: FPR@95 %, tests: failed unit tests. Reason: {reason}." in text
     assert text.count(reason) == 1
     assert "<h2>Differences" not in text
-    assert Grids(text).options == ["near: mean AUROC %", "far: AUROC %", "val: ID-AUROC %"]
+    assert Grids(text).options[4:] == ["near: mean AUROC %", "far: AUROC %", "val: ID-AUROC %"]
 
 
 def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results]) -> None:
     one, other = runs["model_00"], runs["model_01"]
+    assert Several({"A": one, "B": other}).remarks == []
     names = one.detectors[:-1]
     fewer = Results.from_scores(other.scores.drop(columns=one.detectors[-1]), other.datasets, names, bootstrap=0)
     settings = {"detector_00": {"class_path": "KNN", "init_args": {"k": 5}}}

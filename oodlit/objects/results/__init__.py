@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from oodlit.objects.results.summary import HeadlineCell as HeadlineCell
     from oodlit.objects.results.summary import headline as headline
     from oodlit.objects.results.summary import headline_metrics as headline_metrics
+    from oodlit.objects.results.summary import main_metrics as main_metrics
     from oodlit.objects.results.summary import ranked as ranked
     from oodlit.objects.results.summary import summary_tables as summary_tables
     from oodlit.objects.results.tables import ObjectSet as ObjectSet

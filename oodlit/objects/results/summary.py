@@ -20,6 +20,8 @@ _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that come first in the headline; the remaining ones follow in the order of the table."""
 _LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})
 """Metrics that only the full table shows: other columns are nearly the same."""
+_MAIN = ("auroc", "fpr{share}", "ap_u", "r_u", "p_u", "nose")
+"""Metrics that are visible on the page: how well boxes are separated, and unknown objects found and missed."""
 
 
 class HeadlineCell(NamedTuple):
@@ -49,6 +51,17 @@ def headline_metrics(settings: ObjectSettings) -> list[str]:
     """
     of_detectors = {entry.name: name for name, entry in box_metrics(settings).items() if not entry.of_classifier}
     return [of_detectors[name] for name in dict.fromkeys((*_FIRST, *of_detectors)) if name not in _LEFT_OUT]
+
+
+def main_metrics(settings: ObjectSettings) -> list[str]:
+    """Names of the columns that are visible on the page; the others are folded.
+
+    Example:
+        >>> main_metrics(ObjectSettings())
+        ['auroc', 'fpr95', 'ap_u', 'r_u', 'p_u', 'nose']
+    """
+    entries = box_metrics(settings)
+    return [name for name in headline_metrics(settings) if entries[name].name in _MAIN]
 
 
 def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCell]]:

@@ -1,26 +1,24 @@
 """The headline of every OOD split: metrics per box, and how many unknown objects were found or missed."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
-from oodlit.metrics.entry import MetricEntry
 from oodlit.objects.metrics.registry import box_metrics, meaning
-from oodlit.objects.results import ObjectResults, headline, headline_metrics
+from oodlit.objects.results import ObjectResults, headline, headline_metrics, main_metrics
 from oodlit.report.headline import Cell, percent_text
 from oodlit.report.section import Section, ShownBoxes
 
-BOX_COUNTS = {
-    "tau": "threshold of the OOD score: boxes below it are called unknown",
-    "ID boxes": "boxes of the ID images above t*",
-    "boxes": "boxes of the split above t*",
-}
-"""Columns after the metrics, with their explanations."""
+TAU = "threshold of the OOD score: boxes below it are called unknown"
+_GROUPS = {True: ("per box", "without objects"), False: ("open set", "unknown objects found or missed")}
 
 
 def sections(shown: ShownBoxes) -> Iterator[Section]:
     """Yield one section for each split."""
     results = shown.results
-    metrics = {name: box_metrics(results.settings)[name] for name in headline_metrics(results.settings)}
+    metrics = headline_metrics(results.settings)
+    main = main_metrics(results.settings)
     for number, name in enumerate(results.splits):
         content = {
             "coverage": results.row("no_boxes", dataset=name),
@@ -28,38 +26,40 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
             "id_name": results.id_dataset.name,
             "settings": results.settings,
             "t_star_rule": results.run.t_star_rule or "given",
-            "table": _table(results, name, metrics),
+            "table": _table(results, name, [*main, "tau"]),
+            "more": _table(results, name, [metric for metric in metrics if metric not in main]),
         }
         title = f"{name}: which boxes are unknown objects?"
         yield Section(f"split{number}", title, name, "boxes/splits.html", content)
 
 
-def _table(results: ObjectResults, split: str, metrics: Mapping[str, MetricEntry]) -> dict[str, Any]:
-    per_box = [name for name in metrics if metrics[name].function.__module__.startswith("oodlit.metrics.")]
-    starts = {0, len(per_box), len(metrics)}
+def _table(results: ObjectResults, split: str, names: Sequence[str]) -> dict[str, Any]:
+    """The table of some metrics and of tau."""
+    entries, order = box_metrics(results.settings), [*headline_metrics(results.settings), "tau"]
     columns = [
-        {"label": name, "explanation": meaning(name, results.settings), "better": entry.better}
-        for name, entry in metrics.items()
-    ]
-    columns += [{"label": label, "explanation": text, "better": ""} for label, text in BOX_COUNTS.items()]
-    rows = [
         {
-            "detector": detector,
-            "cells": [
-                Cell(c.text, c.value, interval=c.interval, title=c.reason, best=c.is_best, first=place in starts)
-                for place, c in enumerate(cells)
-            ],
+            "label": name,
+            "explanation": meaning(name, results.settings) or TAU,
+            "better": entries[name].better if name in entries else "",
+            "group": _GROUPS[name in entries and entries[name].function.__module__.startswith("oodlit.metrics.")],
         }
-        for detector, cells in headline(results, split).items()
+        for name in names
     ]
+    groups = Counter(column["group"] for column in columns)
+    starts = {
+        place for place, column in enumerate(columns) if place == 0 or column["group"] != columns[place - 1]["group"]
+    }
+    rows = []
+    for detector, cells in headline(results, split).items():
+        own = [cells[order.index(name)] for name in names]
+        shown = [Cell(c.text, c.value, interval=c.interval, title=c.reason, best=c.is_best) for c in own]
+        rows.append(
+            {"detector": detector, "cells": [replace(c, first=place in starts) for place, c in enumerate(shown)]}
+        )
     return {
-        "sets": [
-            {"name": "per box", "detail": "without objects", "columns": len(per_box)},
-            {"name": "open set", "detail": "unknown objects found or missed", "columns": len(metrics) - len(per_box)},
-            {"name": "threshold and counts", "detail": "boxes above t*", "columns": len(BOX_COUNTS)},
-        ],
+        "sets": [{"name": name, "detail": detail, "columns": number} for (name, detail), number in groups.items()],
         "columns": [{**column, "first": place in starts} for place, column in enumerate(columns)],
         "rows": rows,
-        "sorted_by": next((place for place, name in enumerate(metrics) if name == "ap_u"), -1),
-        "is_roomy": False,
+        "sorted_by": names.index("ap_u") if "ap_u" in names else -1,
+        "is_roomy": True,
     }

@@ -23,7 +23,9 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
         ]
         content = {"charts": charts[:SHOWN], "more": charts[SHOWN:], "metrics": CURVES}
         if charts:
-            yield Section(f"tau{number}", f"{name}: other thresholds", f"{name}: tau", "boxes/tau.html", content)
+            yield Section(
+                f"tau{number}", f"{name}: other thresholds", f"{name}: tau", "boxes/tau.html", content, number > 0
+            )
 
 
 def tau_curves(points: Sequence[TauPoint], tpr: float) -> Markup:

@@ -18,6 +18,7 @@ from oodlit.report.sections.images import (
     published,
     roc,
     scores,
+    side_by_side,
     time,
     unit_tests,
     words,
@@ -44,7 +45,12 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
 OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = (correlation.sections,)
 """Sections about all runs together, shown after the sections of the runs."""
 
-SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (models.sections, paired_runs.sections, accuracy.sections)
+SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (
+    side_by_side.sections,
+    models.sections,
+    paired_runs.sections,
+    accuracy.sections,
+)
 """Sections that compare several runs, shown before the sections of the runs."""
 
 __all__ = ["OF_ALL_RUNS", "SECTIONS", "SEVERAL"]

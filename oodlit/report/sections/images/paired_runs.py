@@ -6,18 +6,15 @@ from typing import Any
 
 import pandas as pd
 
-from oodlit.base.errors import InvalidArgumentError
 from oodlit.report.headline import Cell
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Several
-from oodlit.results import compare_runs
 
 
 def sections(several: Several) -> Iterator[Section]:
     """Yield one section, if the FPR of an OOD set can be compared."""
-    try:
-        table = compare_runs(several.runs)
-    except InvalidArgumentError:  # the page says what was left out, and why
+    table = several.differences
+    if table is None:
         return
     baseline = next(iter(several.runs))
     content = {

@@ -1,0 +1,117 @@
+"""Pages of one detector, of several runs and of boxes in a real browser, on wide and narrow screens."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from oodlit.report import write_report
+from tests.objects.test_results import example
+from tests.report.problems import make_results
+from tests.report.several_support import make_runs
+
+WIDTHS = pytest.mark.parametrize("width", [1400, 400])
+CUT = """() => [...document.querySelectorAll("svg text")].filter(text => {
+  const own = text.getBoundingClientRect(), figure = text.closest("svg").getBoundingClientRect();
+  return own.width && (own.left < figure.left - 1 || own.right > figure.right + 1);
+}).map(text => text.textContent)"""
+NAMES = ("resnet50.a1_in1k", "vit_base_patch16_224.augreg_in21k_ft_in1k", "convnext")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Addresses of the pages."""
+    folder, runs = tmp_path_factory.mktemp("pages"), make_runs(3, 3, 4, n_id=100, names=NAMES)
+    made: dict[str, Any] = {"one": make_results(("Mahalanobis++",)), "boxes": example(bootstrap=5), "several": runs}
+    return {name: write_report(results, folder / name / "report.html").as_uri() for name, results in made.items()}
+
+
+@pytest.fixture
+def opened(browser: Any, pages: dict[str, str]) -> Iterator[Callable[..., Any]]:
+    """Opens a page; nothing may be complained of in the console."""
+    complaints: list[str] = []
+    windows = []
+
+    def open_page(name: str, width: int) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(pages[name])
+        windows.append(page)
+        return page
+
+    yield open_page
+    for page in windows:
+        page.close()
+    assert complaints == []
+
+
+@WIDTHS
+@pytest.mark.parametrize("name", ["one", "boxes", "several"])
+def test_nothing_is_cut_and_every_menu_changes_what_it_shows(opened: Any, name: str, width: int) -> None:
+    page = opened(name, width)
+    page.locator("section > details > summary").evaluate_all("heads => heads.forEach(head => head.click())")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate(CUT) == []
+    for menu in page.locator("select[data-target]").all():
+        parts = page.locator(f"#{menu.get_attribute('data-target')} > div")
+        for number in range(parts.count()):
+            menu.select_option(index=number)
+            assert [part.is_visible() for part in parts.all()] == [place == number for place in range(parts.count())]
+
+
+@WIDTHS
+def test_one_detector_has_a_page_without_folds_and_choices(opened: Any, width: int) -> None:
+    page = opened("one", width)
+    assert page.locator("#everything, .unfold, .facts + .answer").count() == 0
+    assert page.locator("#r0-headline tbody tr:visible").count() == 1
+    assert page.locator("#r0-scores figure:visible").count() == 1
+    page.locator("#r0-headline thead th", has_text="mean AUROC").click()
+    page.locator("#r0-roc0 .chips button").click()
+    assert page.locator("#r0-roc0 .line[data-colour]").count() == 0
+    before = page.locator("#r0-accepted output").text_content()
+    page.locator("#r0-accepted input[type=range]").fill("20")
+    assert page.locator("#r0-accepted output").text_content() != before
+    page.fill("#filter", "mahalanobisplusplus")
+    assert page.locator("#filtered").text_content() == "1 of 1"
+    page.fill("#filter", "other")
+    assert page.locator("#r0-headline tbody tr:visible").count() == 0
+
+
+@WIDTHS
+def test_runs_are_sorted_filtered_and_named_without_broken_words(opened: Any, width: int) -> None:
+    page = opened("several", width)
+    answer, sets = page.locator(".answer").first.bounding_box(), page.locator("#all-sets").bounding_box()
+    assert answer["y"] < sets["y"]
+    table = page.locator("#all-sets table:visible")
+    heads = table.locator("thead th")
+    for place in range(1, heads.count()):
+        heads.nth(place).click()
+        column = table.locator(f"tbody td:nth-child({place + 1})")
+        values = [float(value) for value in column.evaluate_all("cells => cells.map(cell => cell.dataset.v)")]
+        assert values == sorted(values, reverse=heads.nth(place).get_attribute("data-better") == "higher")
+    broken = """links => links.flatMap(link => [...link.childNodes].filter(node => node.data).flatMap(node =>
+      [...node.data.matchAll(/[A-Za-z0-9]+/g)].filter(word => {
+        const range = document.createRange();
+        range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+        return range.getClientRects().length > 1;
+      }).map(word => word[0])))"""
+    assert page.locator("tbody th:visible a").evaluate_all(broken) == []
+    page.fill("#filter", "detector_02")
+    assert page.locator("#all-models table:visible thead th[data-d]:visible").count() == 1
+
+
+@WIDTHS
+def test_boxes_are_sorted_unfolded_and_filtered(opened: Any, width: int) -> None:
+    page = opened("boxes", width)
+    assert str(page.locator(".facts + .answer").text_content()).startswith("Choose ")
+    assert page.locator("#r0-split0 table").nth(1).is_visible() is False
+    page.locator("#r0-split0 summary", has_text="More metrics").click()
+    assert page.locator("#r0-split0 table").nth(1).is_visible()
+    table = page.locator("#r0-split0 table").first
+    table.locator("thead th", has_text="auroc").click()
+    values = table.locator("tbody td:nth-child(2)").evaluate_all("cells => cells.map(cell => Number(cell.dataset.v))")
+    assert values == sorted(values, reverse=True)
+    assert page.locator("#r0-tau0 figure:visible").count() == 2
+    page.fill("#filter", "g")
+    assert page.locator("#r0-tau0 figure:visible").count() == table.locator("tbody tr:visible").count() == 1
