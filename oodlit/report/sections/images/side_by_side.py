@@ -26,11 +26,12 @@ def sections(several: Several) -> Iterator[Section]:
 
     def cell(title: str, detector: str, place: int) -> Cell:
         column = columns[place]
-        value = float(values[column].loc[title, detector])
+        own: Any = values[column][detector]
+        value = float(own[title])
         if math.isnan(value):
             return Cell()
         row = rows[title][detector, column.dataset, column.metric]
-        entry, own = several.entry(column), values[column][detector]
+        entry = several.entry(column)
         text = value_text(value, is_count=entry.is_count)
         is_best = value == (own.min() if entry.better == "lower" else own.max()) and own.nunique() > 1
         return Cell(text, value, interval="" if entry.is_count else interval_text(row), best=bool(is_best))
