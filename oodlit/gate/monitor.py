@@ -92,19 +92,24 @@ class Monitor:
         >>> monitor = Monitor(gate)  # doctest: +SKIP
         >>> verdicts = monitor(images)  # doctest: +SKIP
         >>> print(monitor)  # doctest: +SKIP
-        refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; the ID set predicts 5.1 % [3.5 %, 7.4 %]
+        refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; the ID set predicts 5.1 % [3.5 %, 7.4 %];
+        mean p-value 0.47 (ID images: 0.5)
     """
 
     def __init__(self, gate: Decides, *, confidence: float | None = None) -> None:
         self.gate = gate
         self.confidence = check_confidence(gate.threshold.confidence if confidence is None else confidence)
         self._lock = threading.Lock()
-        self.num_images = self.num_refused = 0
         self._was_outside = False
+        self.reset()
 
     def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
         """Return the verdicts of the gate, and count them."""
         verdicts = self.gate(images, keys=keys)
+        p_values = [verdict.p_value for verdict in verdicts if verdict.p_value is not None]
+        with self._lock:
+            self._p_values += len(p_values)
+            self._sum += sum(p_values)
         self.count(verdict.accepted for verdict in verdicts)
         return verdicts
 
@@ -122,13 +127,19 @@ class Monitor:
     def reset(self) -> None:
         """Restart the counts, for example daily: old images hide recent changes."""
         with self._lock:
-            self.num_images = self.num_refused = 0
+            self.num_images = self.num_refused = self._p_values = 0
+            self._sum = 0.0
             self._was_outside = False
 
     @property
     def share(self) -> float:
         """Fraction of refused images, in [0, 1]; NaN before the first image."""
         return self.num_refused / self.num_images if self.num_images else math.nan
+
+    @property
+    def mean_p_value(self) -> float:
+        """Mean p-value of the images that have one, about 0.5 for images like the ID images; NaN without any."""
+        return self._sum / self._p_values if self._p_values else math.nan
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -154,7 +165,8 @@ class Monitor:
         seen = "no image seen yet"
         if self.num_images:
             seen = f"refused {self.num_refused} of {self.num_images} images: {percent(self.share, self.interval)}"
-        return f"{seen}; the ID set predicts {percent(expected, self.expected)}"
+        p_values = f"; mean p-value {self.mean_p_value:.2g} (ID images: 0.5)" if self._p_values else ""
+        return f"{seen}; the ID set predicts {percent(expected, self.expected)}{p_values}"
 
 
 def _percent(share: float, interval: tuple[float, float]) -> str:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from oodlit.results.limits import crossings as crossings
     from oodlit.results.results import Results as Results
     from oodlit.results.run_results import RunResults as RunResults
+    from oodlit.results.views.held_out_images import held_out as held_out
     from oodlit.results.views.operating import operating_points as operating_points
     from oodlit.results.views.operating import operating_sentence as operating_sentence
     from oodlit.results.views.pools import check_same_pool as check_same_pool

@@ -78,6 +78,21 @@ def test_a_share_as_predicted_is_silent_and_another_one_is_said_once() -> None:
     assert seen.interval == (0.0, 1.0)
 
 
+def test_the_mean_p_value_is_printed() -> None:
+    class WithPValues(Told):
+        def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
+            return [Verdict(True, 0.0, 0.0, None, "", math.nan, image) for image in images]
+
+    seen = Monitor(WithPValues())
+    assert math.isnan(seen.mean_p_value)
+    seen([0.25, None, 1.0])
+    seen([0.1])
+    assert seen.mean_p_value == pytest.approx(0.45)
+    assert str(seen).endswith("; mean p-value 0.45 (ID images: 0.5)")
+    seen.reset()
+    assert "p-value" not in str(seen)
+
+
 def test_fewer_refusals_than_predicted_are_said_too() -> None:
     seen = monitor(refused=250)
     with pytest.warns(RefusalWarning):
