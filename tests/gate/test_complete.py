@@ -2,10 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 import timm
 import torch
@@ -14,28 +15,28 @@ from oodlit import Gate, OODModule
 from oodlit.cli.main import main
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import MSP
+from tests.callbacks.processes import check_ended, run_function
 from tests.gate.support import digits, run
 from tests.gate.test_made_again import CONFIG, NETWORK
 
-SCRIPT = """
-import json, sys, torch
-from oodlit import Gate
-image = torch.linspace(-1, 1, 192).view(1, 3, 8, 8)
-print(json.dumps({folder: Gate.load(folder)(image)[0].score for folder in sys.argv[1:]}))
-"""
 FILE = "checkpoints/net.pt"
 
 
-def scores_elsewhere(folder: Path, *gates: str, path: str = "") -> dict[str, float]:
-    """Scores of one image by gates that a fresh process loads in an empty working folder."""
+def print_scores(folder: str, path: list[str], *gates: str) -> None:
+    huggingface_hub.constants.HF_HUB_OFFLINE = True
+    os.chdir(folder)
+    sys.path[:0] = path
+    image = torch.linspace(-1, 1, 192).view(1, 3, 8, 8)
+    print(json.dumps({gate: Gate.load(gate)(image)[0].score for gate in gates}))
+
+
+def scores_elsewhere(folder: Path, *gates: str, path: Sequence[str] = ()) -> dict[str, float]:
+    """Scores of one image by gates that another process loads in an empty working folder."""
     folder.mkdir()
-    known = os.pathsep.join(filter(None, [str(Path(__file__).parents[2]), path]))
-    env = os.environ | {"PYTHONPATH": known, "HF_HUB_OFFLINE": "1"}
-    ended = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *gates], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    found: dict[str, float] = json.loads(ended.stdout.splitlines()[-1])
+    logs = folder.with_suffix(".logs")
+    ended = run_function(print_scores, str(folder), [*path], *gates, folder=logs, each=[{}], timeout=300)
+    check_ended(ended)
+    found: dict[str, float] = json.loads(ended[0].stdout.splitlines()[-1])
     return found
 
 
@@ -64,7 +65,7 @@ def test_gate_and_run_of_a_configuration_need_no_checkpoint_of_the_working_folde
     score = gate(torch.linspace(-1, 1, 192).view(1, 3, 8, 8))[0].score
     assert scores_elsewhere(project / "one", "../results") == {"../results": pytest.approx(score)}
     Path(FILE).unlink()
-    found = scores_elsewhere(project / "two", "../gate", str(project / "gate"), path=str(project))
+    found = scores_elsewhere(project / "two", "../gate", str(project / "gate"), path=[str(project)])
     assert list(found.values()) == [pytest.approx(score)] * 2
 
 
