@@ -12,7 +12,7 @@ import yaml
 from PIL import Image
 
 from oodlit.cli.main import COMMANDS, main
-from oodlit.recorded.description import KEYS as OF_FEATURES
+from oodlit.recorded.from_arrays import KEYS as OF_FEATURES
 from oodlit.results import Results
 from oodlit.results.glossary import PREFIXES, glossary
 from tests.docs.pages import script

@@ -10,7 +10,7 @@ from oodlit.base.yaml_files import MAX_CHARACTERS, load_yaml
 from oodlit.cli.main import main
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.files.annotations import read_annotations
-from oodlit.recorded.description import read_description
+from oodlit.recorded.from_arrays import read_description
 from oodlit.results.limits import read_limits
 from oodlit.runs.journal import Journal
 

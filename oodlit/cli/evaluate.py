@@ -186,7 +186,7 @@ def _every_detector(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, st
 def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
     """Network and data as given, of a description of features, or of a benchmark."""
     if given["features"] is not None:
-        from oodlit.recorded.description import read_description
+        from oodlit.recorded.from_arrays import read_description
 
         return read_description(given["features"])
     if given["benchmark"] is None:

@@ -95,7 +95,7 @@ class Detections:
 
     def _fill_index(self, n: int) -> None:
         if self.index is None:
-            object.__setattr__(self, "index", _position_within(self.image))
+            object.__setattr__(self, "index", position_within(self.image))
             return
         _convert(self, "index", (n,))
         if n and int(self.index.min()) < 0:
@@ -244,7 +244,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 
-def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
+def position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
     """Number of earlier rows of the same image, for each row."""
     order = image.argsort(stable=True)
     counts = torch.bincount(image)

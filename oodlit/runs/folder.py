@@ -108,11 +108,10 @@ class OutputFolder:
         """Save this process's scores of a finished stream; a second call for the same stream does nothing."""
         if dataset not in self._kept:
             self._kept.add(dataset)
+            place = self._unfinished, self._numbers[dataset], self._process
             if sums is not None:  # first: the stream is finished when the scores are there
-                part = sums(detectors=detectors)
-                unfinished.write_sums(self._unfinished, self._numbers[dataset], self._process, part)
-            part = frame(detectors=detectors)
-            unfinished.write_part(self._unfinished, self._numbers[dataset], self._process, part)
+                unfinished.write_part(*place, sums(detectors=detectors), unfinished.SUMS)
+            unfinished.write_part(*place, frame(detectors=detectors))
 
     def finish(
         self,

@@ -37,9 +37,9 @@ from oodlit.runs.run_checks import check_same_run, check_train_size, warn_of_ski
 from oodlit.runs.start import Start
 from oodlit.runs.time_record import ms_per_image, time_record
 from oodlit.runs.verification import Match, Verification, every_row
+from oodlit.scoring.clock import OTHER
 from oodlit.scoring.costs import Costs
 from oodlit.scoring.scoring import Scoring
-from oodlit.scoring.span import OTHER
 
 R = TypeVar("R", bound=RunRecord)
 REPORTED_EARLIER = ("failed", "random")

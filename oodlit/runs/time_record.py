@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from oodlit.results.record_parts import TimeRecord
-from oodlit.scoring.span import PARTS, READING, Span
+from oodlit.scoring.clock import PARTS, READING, Span
 
 
 def time_record(states: Sequence[Mapping[str, Any]]) -> TimeRecord:

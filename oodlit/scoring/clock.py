@@ -3,15 +3,36 @@
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import torch
 
-from oodlit.scoring.span import READING, WAITING, Span
-
 MOST_EVENTS = 4096
 """Largest number of pending device events; beyond it, finished ones are added up."""
+OTHER = "other"
+WAITING = "waiting for data"
+PARTS = ("preparation", WAITING, "backbone", "statistics", "fit", "scores", "waiting for processes", "metrics", OTHER)
+"""Activities of a process, in the order of records and pages. `WAITING` includes copying to the device."""
+READING = ("read", "decode", "transform")
+"""Work per sample, in worker processes if there are any."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Time of one part.
+
+    Args:
+        part: One of `PARTS`.
+        detector: Whose fit or scores; empty for other parts.
+        seconds: Sum over all times that the process was in this part.
+        images: How many images went through it.
+    """
+
+    part: str
+    detector: str
+    seconds: float
+    images: int
 
 
 class Clock:

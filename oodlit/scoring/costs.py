@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from oodlit.scoring.clock import Clock
-from oodlit.scoring.span import Span
+from oodlit.scoring.clock import Clock, Span
 
 WARM_UP = 1
 """Number of first test batches to skip: they choose algorithms, compile, and fill caches."""

@@ -13,8 +13,7 @@ from oodlit.base.checks import deferred_checks, plain_mode
 from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
-from oodlit.scoring.clock import Clock
-from oodlit.scoring.span import OTHER
+from oodlit.scoring.clock import OTHER, Clock
 
 _log = logging.getLogger("oodlit.callbacks")
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checka
 from oodlit.base.errors import MissingExtraError, OodlitError
 from oodlit.base.outputs import Head
 from oodlit.detectors import Detector
-from oodlit.testing.extras import import_extra
-from oodlit.testing.problems import ProblemFactory, separated_problem
+from oodlit.testing.problems import ProblemFactory, import_extra, separated_problem
 from oodlit.testing.shorten import shorten
 
 T = TypeVar("T")

@@ -1,13 +1,16 @@
 """Problems for tests: training, in-distribution and out-of-distribution outputs of a tiny network."""
 
+import importlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from oodlit.base.errors import MissingExtraError
 from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors import BackboneFacts
 from oodlit.testing.backbones import TinyConvNet, arithmetic
@@ -250,3 +253,22 @@ def cut(outputs: Outputs, sizes: Sequence[int], order: Sequence[int] | None = No
     rows = torch.arange(len(outputs)) if order is None else torch.tensor(order)
     for part in torch.split(rows, list(sizes)):
         yield select(outputs, part)
+
+
+def import_extra(module: str) -> ModuleType:
+    """Import a module of the `testing` extra.
+
+    Raises:
+        MissingExtraError: It is not installed; the message has the pip command.
+
+    Example:
+        >>> import_extra("hypothesis").__name__
+        'hypothesis'
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name not in (module, package):
+            raise
+        raise MissingExtraError.of(f"oodlit.testing with {package}", "testing") from error

@@ -9,8 +9,7 @@ from oodlit.detectors import Detector
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, name_of, peers
 from oodlit.testing.conformance import checks, make, refuse_if_not_applicable
 from oodlit.testing.contract.declarations import malformed
-from oodlit.testing.extras import import_extra
-from oodlit.testing.problems import ProblemFactory, separated_problem
+from oodlit.testing.problems import ProblemFactory, import_extra, separated_problem
 
 
 def parametrize_with_checks(

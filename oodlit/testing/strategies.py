@@ -13,7 +13,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs
-from oodlit.testing.extras import import_extra
+from oodlit.testing.problems import import_extra
 
 st: Any = import_extra("hypothesis.strategies")
 Strategy: TypeAlias = Any

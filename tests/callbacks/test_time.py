@@ -21,9 +21,8 @@ from oodlit.detectors import KNN, MSP, Detector, Mahalanobis, Reference
 from oodlit.report.sections.images.time import time_view
 from oodlit.results.record_parts import TimeRecord
 from oodlit.runs.time_record import ms_per_image, time_record
-from oodlit.scoring.clock import Clock, latest
+from oodlit.scoring.clock import OTHER, PARTS, WAITING, Clock, Span, latest
 from oodlit.scoring.costs import Costs, longer_than_backbone, since
-from oodlit.scoring.span import OTHER, PARTS, WAITING, Span
 from tests.callbacks.support import make_module, make_streams, run
 
 PAUSE = 0.03

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from oodlit.cli.demos.digit_scenes import KNOWN, UNKNOWN, DigitScenes
-from oodlit.cli.demos.object_network import detection_loss, small_faster_rcnn
+from oodlit.cli.demos.network import detection_loss, small_faster_rcnn
 from oodlit.cli.demos.objects import run_objects
 from oodlit.datamodules.decode import decode_image
 from oodlit.objects import ObjectResults

@@ -13,13 +13,15 @@ from oodlit.datamodules import set_stream, severity_pool
 from oodlit.datamodules.published_sets import build_set
 from oodlit.datamodules.sets.imagenet21k.classes import (
     IMAGENET21K,
+    ancestors,
     exclusions_text,
     fall11_wnids,
+    hypernyms,
     left_out,
     parse_exclusions,
     read_exclusions,
+    relatives,
 )
-from oodlit.datamodules.sets.imagenet21k.wordnet import ancestors, hypernyms, relatives
 from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 from oodlit.datamodules.severity.split import Part
 from oodlit.datamodules.shards import ShardSource, read_info

@@ -9,7 +9,7 @@ from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator, DefaultBoxGenerator
 from torchvision.models.detection.ssd import SSD
 
-from oodlit.cli.demos.object_network import small_faster_rcnn
+from oodlit.cli.demos.network import small_faster_rcnn
 from oodlit.objects.adapters import BoxReader, DenseReader, RCNNReader
 
 CLASSES = 3

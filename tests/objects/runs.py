@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer
 
-from oodlit.cli.demos.object_network import small_faster_rcnn
+from oodlit.cli.demos.network import small_faster_rcnn
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectBenchmark, ObjectDetection, ObjectModule, ObjectResults, ObjectSettings

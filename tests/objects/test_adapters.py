@@ -10,8 +10,7 @@ from torchvision.ops import clip_boxes_to_image
 
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.objects.adapters import DenseReader, FunctionReader, ImageBoxes, reader_of
-from oodlit.objects.adapters.calls import calls_of
-from oodlit.objects.adapters.regions import inside_boxes
+from oodlit.objects.adapters.calls import calls_of, inside_boxes
 from tests.objects.networks import CLASSES, TORCHVISION, backbone, faster_rcnn, retinanet, ssd
 
 IMAGES = [torch.rand(3, h, w, generator=torch.Generator().manual_seed(h)) for h, w in ((60, 80), (90, 50))]

@@ -16,7 +16,7 @@ from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResu
 from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
 from oodlit.results.record_parts import AccelerationRecord
-from oodlit.runs.boxes.same_boxes import same_boxes
+from oodlit.runs.boxes.rows import same_boxes
 from tests.objects.networks import fcos, hugging_face
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
 
@@ -299,7 +299,7 @@ def test_mixed_precision_is_compared_with_the_plain_network(folder, monkeypatch)
     assert found.precision == "bf16-mixed"
     assert 0 < found.deviation_of_logits < 0.1
     assert set(found.deviation_of_scores) == {"msp", "mahalanobis"}
-    monkeypatch.setattr("oodlit.runs.boxes.same_boxes.OVERLAP", 1.1)
+    monkeypatch.setattr("oodlit.runs.boxes.rows.OVERLAP", 1.1)
     with pytest.raises(
         RequirementError, match=r"only 0 of the \d+ boxes that the network predicts in full precision are among"
     ):

@@ -17,7 +17,7 @@ from oodlit.base.outputs import Outputs
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.recorded.array_files import read_arrays
 from oodlit.recorded.arrays import head_of, stream_of
-from oodlit.recorded.description import read_description
+from oodlit.recorded.from_arrays import read_description
 from oodlit.roles import Role
 
 FEATURES = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)

@@ -14,8 +14,7 @@ from oodlit.report.svg import interval_bars, level_curves, roc_curves, score_his
 from oodlit.results import plots
 from oodlit.results.plots.charts import Curves, Estimate, Grid, Line
 from oodlit.results.plots.drawing import draw
-from oodlit.results.plots.score_axis import ScoreAxis
-from oodlit.results.plots.score_histograms import histogram
+from oodlit.results.plots.score_histograms import ScoreAxis, histogram
 from tests.report.problems import make_results
 from tests.results.pool_support import pool_results
 

@@ -23,7 +23,7 @@ from oodlit.testing import (
     signed_problem,
 )
 from oodlit.testing.clauses import clause_of, effort, number_of_examples
-from oodlit.testing.extras import import_extra
+from oodlit.testing.problems import import_extra
 
 
 class Reversed(TrainFreeDetector):

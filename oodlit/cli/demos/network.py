@@ -1,10 +1,17 @@
-"""A small convolutional network for 8 x 8 digits, and its loss."""
+"""A small convolutional network for 8 x 8 digits, a small Faster R-CNN for scenes of digits, and their losses."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torchvision.models.detection import FasterRCNN
+from torchvision.models.detection.anchor_utils import AnchorGenerator
+from torchvision.ops import MultiScaleRoIAlign
+
+SIDE = 96
+"""Shorter side of the input of the Faster R-CNN, in pixels."""
 
 
 class SmallNetwork(nn.Module):
@@ -58,3 +65,61 @@ def classification_loss(network: nn.Module, batch: Sequence[Tensor]) -> Float[Te
     """Cross-entropy of a classifier on images and labels."""
     images, labels = batch
     return torch.nn.functional.cross_entropy(network(images), labels)
+
+
+def small_faster_rcnn(num_classes: int, *, width: int = 64) -> FasterRCNN:
+    """Make torchvision's Faster R-CNN on three convolutions.
+
+    Args:
+        num_classes: Number of classes without the background.
+        width: Number of features per box.
+
+    Returns:
+        The network with random weights, in training mode.
+
+    Example:
+        >>> network = small_faster_rcnn(7).eval()
+        >>> sorted(network([torch.zeros(3, 50, 60)])[0])
+        ['boxes', 'labels', 'scores']
+    """
+    backbone: Any = nn.Sequential(block(3, 16, stride=2), block(16, 32, stride=2), block(32, 32))
+    backbone.out_channels = 32
+    cells = 6
+    return FasterRCNN(
+        backbone,
+        min_size=SIDE,
+        max_size=2 * SIDE,
+        rpn_anchor_generator=AnchorGenerator(sizes=((16, 24, 36),), aspect_ratios=((0.8, 1.25),)),
+        rpn_pre_nms_top_n_train=200,
+        rpn_pre_nms_top_n_test=100,
+        rpn_post_nms_top_n_train=64,
+        rpn_post_nms_top_n_test=32,
+        rpn_batch_size_per_image=64,
+        box_roi_pool=MultiScaleRoIAlign(["0"], cells, 1),
+        box_head=nn.Sequential(nn.Flatten(), _layer(32 * cells**2, width), _layer(width, width)),
+        box_predictor=_Predictor(width, num_classes + 1),
+        box_batch_size_per_image=32,
+        box_detections_per_img=20,
+    )
+
+
+class _Predictor(nn.Module):
+    """Class logits and box shifts, as torchvision names them."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        self.cls_score = nn.Linear(width, num_classes)
+        self.bbox_pred = nn.Linear(width, 4 * num_classes)
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cls_score(features), self.bbox_pred(features)
+
+
+def _layer(width: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, out), nn.ReLU())
+
+
+def detection_loss(network: nn.Module, batch: tuple[list[Tensor], list[dict[str, Tensor]]]) -> Tensor:
+    """Sum of the losses of a torchvision detector on images and targets."""
+    losses: dict[str, Tensor] = network(*batch)
+    return torch.stack(list(losses.values())).sum()

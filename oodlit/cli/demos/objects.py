@@ -9,7 +9,7 @@ from oodlit._lightning import silent_trainer
 from oodlit.cli.console import progress, status
 from oodlit.cli.demos.digit_scenes import DigitScenes
 from oodlit.cli.demos.digits import SETTINGS
-from oodlit.cli.demos.object_network import detection_loss, small_faster_rcnn
+from oodlit.cli.demos.network import detection_loss, small_faster_rcnn
 from oodlit.cli.demos.training import trained
 from oodlit.cli.running.outcome import check_folder, not_applicable_lines
 from oodlit.cli.running.quiet import RunProgress, one_thread, quiet, seeded

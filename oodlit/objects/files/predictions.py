@@ -284,8 +284,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
         raise DataError(f"{path}: missing columns {missing}; found {names}")
     for name in scores:
-        if name not in names:
-            raise UnknownNameError.of(f"column of {path.name}", name, names)
+        UnknownNameError.check(f"column of {path.name}", name, names)
     for name in ("image_id", *CORNERS, "confidence", *scores):
         if table[name].null_count:
             raise DataError(f"{path}: column {name!r} is missing in {table[name].null_count} of {len(table)} rows")

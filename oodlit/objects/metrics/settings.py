@@ -109,8 +109,7 @@ class ObjectSettings:
         """
         if not isinstance(self.tau, Mapping):
             return None if self.tau is None else float(self.tau)
-        if detector not in self.tau:
-            raise UnknownNameError.of("detector in tau=", detector, self.tau)
+        UnknownNameError.check("detector in tau=", detector, self.tau)
         return float(self.tau[detector])
 
     def changed(self, **changes: Any) -> "ObjectSettings":

@@ -6,6 +6,7 @@ Boxes below t\* are dropped first. Of the remaining boxes, those below tau are c
 import math
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int
 
 from oodlit.base.errors import InvalidArgumentError
@@ -13,6 +14,7 @@ from oodlit.base.fractions import ShareLike
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.objects.detections import position_within
 from oodlit.objects.metrics.matching import Objects, iou_pairs, share_within
 
 PerBox = Float[np.ndarray, " boxes"]
@@ -118,7 +120,7 @@ def best_f1_confidence(
     for label in np.unique(objects.classes[~crowd]).tolist():
         rows = np.flatnonzero(classes == label)
         rows = rows[np.argsort(-confidence[rows], kind="stable")]
-        rows = rows[_places(image[rows]) < _MOST]
+        rows = rows[position_within(torch.from_numpy(image[rows])).numpy() < _MOST]
         members = np.flatnonzero(objects.classes == label)
         of_class = Objects(objects.boxes[members], objects.image[members])
         true, ignored = _coco_matches(boxes[rows], image[rows], of_class, crowd[members])
@@ -126,14 +128,6 @@ def best_f1_confidence(
     if not found:
         return undefined("best_f1_confidence", "there is no ID object")
     return math.fsum(found) / len(found)
-
-
-def _places(image: Positions) -> Positions:
-    """Number of earlier boxes of the same image, for each box."""
-    order = np.argsort(image, kind="stable")
-    places = np.empty_like(image)
-    places[order] = np.arange(len(image)) - np.searchsorted(image[order], image[order])
-    return places
 
 
 def _coco_matches(boxes: Corners, image: Positions, objects: Objects, crowd: Flags) -> tuple[Matched, Matched]:

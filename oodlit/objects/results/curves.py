@@ -47,8 +47,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
         UnknownNameError: There is no such detector or split.
     """
     results.threshold(detector)
-    if dataset not in results.splits:
-        raise UnknownNameError.of("OOD split", dataset, results.splits)
+    UnknownNameError.check("OOD split", dataset, results.splits)
     known, split = results.scored_boxes(results.id_dataset.name), results.scored_boxes(dataset)
     scores = as_sorted(torch.from_numpy(known.scores(detector)))
     if not len(scores):

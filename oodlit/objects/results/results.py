@@ -177,8 +177,7 @@ class ObjectResults(AnyResults):
         Raises:
             UnknownNameError: There is no such split.
         """
-        if dataset not in self.splits:
-            raise UnknownNameError.of("OOD split", dataset, self.splits)
+        UnknownNameError.check("OOD split", dataset, self.splits)
         rows = self.table[(self.table["dataset"] == dataset) & (self.table["detector"] != MODEL)]
         wide = rows.pivot(index="detector", columns="metric", values="value").reindex(index=list(self.detectors))
         of_all = rows[rows["metric"] == "auroc"].set_index("detector")

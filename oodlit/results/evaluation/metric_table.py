@@ -15,8 +15,7 @@ from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
 from oodlit.metrics.numerics.undefined import UndefinedMetricWarning
 from oodlit.metrics.settings import Settings
-from oodlit.results.evaluation.aggregates import add_aggregates
-from oodlit.results.evaluation.mean_intervals import add_mean_intervals
+from oodlit.results.evaluation.mean_intervals import add_aggregates, add_mean_intervals
 from oodlit.results.evaluation.pool_levels import add_pool_rows, describe_pools, unequal_notes
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, Evaluation, TableRows

@@ -20,7 +20,7 @@ from oodlit.results.files.storage import LOCK, read_parquet
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_record import ImageRunRecord, RunRecord
 
-RUN, SCORES = "run.json", "scores"
+RUN, SCORES, SUMS = "run.json", "scores", "-sums"
 _STATES = {False: "was interrupted", True: "is still running"}
 R = TypeVar("R", bound=RunRecord)
 
@@ -57,16 +57,18 @@ def begin(folder: Path, run: RunRecord) -> None:
     write_text(folder / RUN, to_json(run.entries()))
 
 
-def write_part(folder: Path, number: int, process: int, scores: pd.DataFrame) -> None:
-    """Write the rows of one process of a stream; `number` is its position in `datasets` of the record."""
-    (folder / SCORES).mkdir(parents=True, exist_ok=True)
-    write_bytes(_part(folder, number, process), scores.to_parquet(index=False, write_page_checksum=True))
+def write_part(folder: Path, number: int, process: int, rows: pd.DataFrame, kind: str = "") -> None:
+    """Write the rows of one process of a stream.
 
-
-def write_sums(folder: Path, number: int, process: int, sums: pd.DataFrame) -> None:
-    """Write the sums over the estimation images of a pool on one process; see `ClassSums.frame`."""
+    Args:
+        folder: The folder `unfinished` of the run.
+        number: Position of the stream in `datasets` of the record.
+        process: Rank of the process.
+        rows: Scores of images; or the sums over the estimation images of a pool, see `ClassSums.frame`.
+        kind: `SUMS` for sums.
+    """
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
-    write_bytes(_sums(folder, number, process), sums.to_parquet(index=False, write_page_checksum=True))
+    write_bytes(_part(folder, number, process, kind), rows.to_parquet(index=False, write_page_checksum=True))
 
 
 def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
@@ -98,7 +100,7 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     severities = []
     for number, info in enumerate(run.datasets):
         if info.role is Role.POOL and info in frames:
-            of_processes = [read_parquet(_sums(folder, number, process)) for process in processes]
+            of_processes = [read_parquet(_part(folder, number, process, SUMS)) for process in processes]
             severities.append(estimates(of_processes, info, detectors, run.confidences))
     joined = pd.concat(severities, ignore_index=True) if severities else None
     # A detector that does not score training images has NaN for them, as in complete results.
@@ -180,9 +182,5 @@ def _is_finished(folder: Path, number: int, processes: range) -> bool:
     return all(_part(folder, number, process).is_file() for process in processes)
 
 
-def _part(folder: Path, number: int, process: int) -> Path:
-    return folder / SCORES / f"{number:04d}-{process:04d}.parquet"
-
-
-def _sums(folder: Path, number: int, process: int) -> Path:
-    return folder / SCORES / f"{number:04d}-{process:04d}-sums.parquet"
+def _part(folder: Path, number: int, process: int, kind: str = "") -> Path:
+    return folder / SCORES / f"{number:04d}-{process:04d}{kind}.parquet"

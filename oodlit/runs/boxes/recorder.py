@@ -27,8 +27,7 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import DatasetInfo, Finding
 from oodlit.results.names import metric_names
-from oodlit.runs.boxes.rows import BoxRows
-from oodlit.runs.boxes.same_boxes import same_boxes
+from oodlit.runs.boxes.rows import BoxRows, same_boxes
 from oodlit.runs.choice import Probe, probe_images, randomness
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
@@ -36,7 +35,7 @@ from oodlit.runs.record import common_record
 from oodlit.runs.run_checks import Parts, check_memory
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
-from oodlit.scoring.span import OTHER
+from oodlit.scoring.clock import OTHER
 
 BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "annotated objects")
 

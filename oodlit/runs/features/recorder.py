@@ -22,8 +22,7 @@ from oodlit.runs.recorder import Recorder
 from oodlit.runs.run_checks import check_images, check_same_run
 from oodlit.runs.time_record import time_record
 from oodlit.runs.verification import Verification
-from oodlit.scoring.clock import Clock
-from oodlit.scoring.span import OTHER
+from oodlit.scoring.clock import OTHER, Clock
 
 
 class FeatureRecorder(Recorder):

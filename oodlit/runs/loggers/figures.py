@@ -39,8 +39,7 @@ def check_figures(owner: str, chosen: object) -> None:
     if isinstance(chosen, str) or not isinstance(chosen, Sequence):
         raise InvalidArgumentError(f"{owner}: log_figures={chosen!r}; expected True, False or a list of names")
     for name in chosen:
-        if name not in FIGURES:
-            raise UnknownNameError.of("figure", str(name), FIGURES)
+        UnknownNameError.check("figure", str(name), FIGURES)
 
 
 def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
