@@ -36,7 +36,6 @@ REPEATED_FILES = {
     "registry",
     "results",
     "rows",
-    "scoring",
     "settings",
     "summary",
     "tables",
