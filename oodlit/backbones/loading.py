@@ -104,7 +104,7 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
             )
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)
-            others = f"; {left} entries without this prefix belong to other parts and are ignored" if left else ""
+            others = f"; {left} entries without this prefix are ignored" if left else ""
             say(f"oodlit: {file}: removed the prefix {whole[0]!r} of the weights{others}")
             state = {key.removeprefix(whole[0]): v for key, v in state.items() if key.startswith(whole[0])}
     network.load_state_dict(state, strict=True)

@@ -57,9 +57,7 @@ def made_from(recipe: Any) -> Any:
         return _REBUILT[kind](value)
     made = _located(value) if value.startswith(TRANSFORMS) else None
     if not isinstance(made, type):
-        raise InvalidArgumentError(
-            f"recipe of a transform: expected a class of {' or '.join(TRANSFORMS)}, got {value!r}"
-        )
+        raise InvalidArgumentError(f"saved transform: expected a class of {' or '.join(TRANSFORMS)}, got {value!r}")
     return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
 
 
@@ -86,12 +84,14 @@ def _path(value: Callable[..., Any] | type) -> str:
 
 
 def _located(path: str) -> Any:
-    return import_object(path, f"recipe of a transform: {path!r}")
+    return import_object(path, f"saved transform: {path!r}")
 
 
 def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
-        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} cannot be part of a recipe")
+        raise InvalidArgumentError(
+            f"a tensor of {value.numel()} values in {value.dtype} cannot be saved with a transform"
+        )
     return {"tensor": value.tolist()}
 
 

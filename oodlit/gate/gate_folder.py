@@ -178,8 +178,8 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if not record.threshold.is_consistent:
         raise DataError(
-            f"{folder / GATE}: expected a finite threshold with a consistent cut, interval, shares and counts,"
-            f" got {record.threshold!r}; save the gate again"
+            f"{folder / GATE}: the values of the threshold contradict each other ({record.threshold!r}); save the"
+            " gate again"
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(

@@ -119,7 +119,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
-            f"{source}: the recorded arguments of the network must include backbone and weights, got {[*arguments]}"
+            f"{source}: expected the arguments of the network to include backbone and weights, got {[*arguments]}"
         )
     backbone = arguments.pop("backbone")
     file: Any = files.find(arguments.pop("weights"))

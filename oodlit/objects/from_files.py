@@ -236,11 +236,11 @@ def _training_rows(
         what = "no logits or features" if len(boxes) and boxes.outputs is None else "no box to fit on"
         above = len(boxes.above(settings.t_star))
         raise DataError(
-            f"{train.predictions}: {what} among {len(boxes)} boxes, {above} of them above t* = {settings.t_star:g};"
-            " pass other files, a lower t_star, or detectors without a fit"
+            f"{train.predictions}: {what}; the file has {len(boxes)} boxes, {above} of them above t* ="
+            f" {settings.t_star:g}; pass other files, a lower t_star, or detectors without a fit"
         )
     if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
-        raise InvalidArgumentError(f"{train.predictions}: the predicted classes of the training boxes are unknown")
+        raise InvalidArgumentError(f"{train.predictions}: the training boxes have no predicted classes; add them")
     return rows
 
 

@@ -47,14 +47,14 @@ def read_arrays(path: str | Path) -> Arrays:
     file = Path(path).expanduser()
     kind = "folder" if file.is_dir() else file.suffix.lower()
     if not file.exists():
-        raise InvalidArgumentError(f"{file} does not exist; expected a file of recorded outputs")
+        raise InvalidArgumentError(f"{file} does not exist; expected a file of features or logits")
     if kind not in READERS:
         raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
     try:
         return {SYNONYMS.get(str(name), str(name)): values for name, values in READERS[kind](file).items()}
     except _UNREADABLE as error:
         pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
-        raise DataError(f"{file}: cannot read recorded outputs ({error}){pickled}") from error
+        raise DataError(f"{file}: cannot read features and logits ({error}){pickled}") from error
 
 
 def read_array(path: str | Path, name: str) -> Any:

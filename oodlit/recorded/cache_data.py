@@ -219,7 +219,8 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: recorded with another network, {recorded['backbone']}: {what} differs; {OTHERWISE}"
+            f"{folder}: this cache was recorded with another network ({recorded['backbone']}): {what} differs;"
+            f" {OTHERWISE}"
         )
 
 

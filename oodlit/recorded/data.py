@@ -38,8 +38,9 @@ class RecordedData(OODDataModule):
         for name, shape in shapes.items():
             if shape != shapes[like]:
                 raise InvalidArgumentError(
-                    f"{name!r} has {shape[0]} features and {shape[1]} logits per image, {like!r} has {shapes[like][0]}"
-                    f" and {shapes[like][1]}; all sets must come from one backbone (0 = not recorded)"
+                    f"{name!r} has {shape[0]} features and {shape[1]} logits per image, {like!r} has"
+                    f" {shapes[like][0]} and {shapes[like][1]}; all sets must come from one backbone (0 = not"
+                    " recorded)"
                 )
         self.width, self.num_classes = shapes[like]
 
@@ -126,5 +127,5 @@ class RowLoader(StreamLoader):
 def _shape(stream: Stream) -> tuple[int, int]:
     source = stream.source
     if not isinstance(source, RowSource):
-        raise InvalidArgumentError(f"data set {stream.name!r}: {type(source).__name__} contains no recorded outputs")
+        raise InvalidArgumentError(f"data set {stream.name!r}: {type(source).__name__} contains no recorded features")
     return source.width, source.num_classes

@@ -13,7 +13,7 @@ from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.recorded.agreement import disagreement
 
-NO_HEAD = "no head was given with the recorded outputs"
+NO_HEAD = "no head was given with the recorded features"
 
 
 class RecordedModule(Module):
@@ -52,7 +52,7 @@ class RecordedModule(Module):
         fingerprint: str = "",
         head_problem: str = NO_HEAD,
         is_checked: bool = False,
-        hint: str = "; recorded outputs contain neither images nor the network",
+        hint: str = "; recorded features contain neither images nor the network",
         class_subset: Sequence[int] = (),
     ) -> None:
         """Check that head and outputs match."""
@@ -155,6 +155,6 @@ class RecordedModule(Module):
             feature_map=False,
             num_train=num_train,
             available=frozenset({"labels"} | given | (set() if self.head_problem else {"head"})),
-            layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
+            layer_problems=dict.fromkeys(layers, "recorded features have no hidden layers"),
             hint=self._hint,
         )

@@ -115,8 +115,8 @@ class PartWriter:
             if bool((kept.isinf() & ~values.cpu().isinf()).any()):
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
-                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, too large for"
-                    f" {self.dtype}; use bfloat16 or float32"
+                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which is too large"
+                    f" for {self.dtype}; use bfloat16 or float32"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
@@ -156,7 +156,7 @@ class StoredRows(RowSource):
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
             raise DataError(
-                f"{folder}: the recorded parts have different numbers of features or logits, {sorted(shapes)}"
+                f"{folder}: files of this cache have different numbers of features or logits, {sorted(shapes)}"
             )
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
@@ -200,7 +200,7 @@ class StoredRows(RowSource):
             self._unchecked[file] = checksum  # the next attempt fails too
             raise DataError(
                 f"{self.folder / file}: damaged, the content does not match the checksum in {MANIFEST}; delete this"
-                " file, and the next recording replaces the stream"
+                " file, and the next recording replaces the data set"
             )
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))

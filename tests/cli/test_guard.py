@@ -147,7 +147,7 @@ def test_a_run_into_a_folder_in_use_is_refused_before_it_says_that_it_resumes(
     with lock_folder(tmp_path):
         assert main(["evaluate", "--config", "run.yaml", "--out", folder]) == 2
     out, err = capsys.readouterr()
-    assert "another run is writing there" in err
+    assert "another run is writing to this folder" in err
     assert "unfinished" not in out + err
 
 

@@ -268,7 +268,7 @@ def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
 
     def score_meanwhile(self, outputs):
         if not told:  # another run begins while this one goes on
-            with pytest.raises(InvalidArgumentError, match="another run is writing there") as refused:
+            with pytest.raises(InvalidArgumentError, match="another run is writing to this folder") as refused:
                 predict([Energy()], data, output_dir=out)
             told.append(refused)
         return score(self, outputs)

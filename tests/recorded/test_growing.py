@@ -184,7 +184,10 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
 
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
-    with lock(tmp_path / ".recording"), pytest.raises(InvalidArgumentError, match="another run is writing there"):
+    with (
+        lock(tmp_path / ".recording"),
+        pytest.raises(InvalidArgumentError, match="another run is writing to this folder"),
+    ):
         record(tmp_path)
     assert not list(tmp_path.glob("rows-*"))
 
@@ -196,7 +199,7 @@ def test_where_the_first_process_is_refused_all_end(tmp_path):
     with lock(tmp_path / "cache" / ".recording"):
         ended = run_together(recording_script.main, *how, folder=tmp_path / "logs", timeout=60)
     assert all(one.code != 0 for one in ended)
-    assert all("another run is writing there" in one.stderr for one in ended)
+    assert all("another run is writing to this folder" in one.stderr for one in ended)
 
 
 def test_who_does_not_see_the_manifest_says_so(tmp_path, monkeypatch):

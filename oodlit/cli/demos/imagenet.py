@@ -35,7 +35,7 @@ def load_efficientnet_lite0() -> nn.Module:
     network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     own = network.state_dict()
     if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in state.values()]:
-        raise DataError(f"{PACKAGE}: its weights do not match tf_efficientnet_lite0 of timm {timm.__version__}")
+        raise DataError(f"{PACKAGE}: the weights do not fit tf_efficientnet_lite0; update timm")
     # layers have other names in the package, but the same order and shapes
     network.load_state_dict(dict(zip(own, state.values(), strict=True)))
     return network.eval()

@@ -218,7 +218,7 @@ def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console |
 def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: EvaluationOptions) -> None:
     """Print what the run would read and compute."""
     if not isinstance(module, OODModule):
-        raise InvalidArgumentError("dry_run: expected a network, got recorded outputs, which have no images")
+        raise InvalidArgumentError("dry_run: expected a network, got recorded features, which have no images")
     fitted = asked.options.get("fitted")
     detectors = name_detectors(asked.detectors) if asked.detectors is not None else load(fitted)[0] if fitted else {}
     accelerator = str(asked.trainer.get("accelerator", "auto"))

@@ -206,9 +206,8 @@ class _Build:
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from another listing (its first path is now"
-                f" {listed[0].path!r}) or with another shard_size; build into another folder, or remove this"
-                " shard first"
+                f"{self.out / record.file} was built from other files (the first path is now {listed[0].path!r}) or"
+                " with another shard_size; build into another folder, or remove this shard first"
             )
         self.progress(len(listed))
         return replace(record, samples=len(listed))

@@ -322,7 +322,7 @@ class _Run:
             return f"{form} is fitted on {there} images in the table, on {here} in this run"
         config = run.detector_settings.get(name)
         if stated and config is None:
-            return f"settings of {name} are not recorded in this run"
+            return f"run.json does not contain the settings of {name}"
         known = {setting: config.init_args.get(setting) for setting in stated} if config else {}
         unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
         texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]

@@ -95,7 +95,7 @@ def checked_estimates(
     needed = [(info.name, detector, name) for info in pools for detector in detectors for name in info.class_names]
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
     if not index.is_unique:
-        raise InvalidArgumentError("estimates: a row occurs twice; expected one per pool, detector and class")
+        raise InvalidArgumentError("estimates: expected one row per pool, detector and class, got a row twice")
     places = index.get_indexer(pd.MultiIndex.from_tuples(needed))
     if (places < 0).any():
         first = " / ".join(map(str, needed[int((places < 0).argmax())]))
@@ -119,7 +119,7 @@ def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
     values = column.to_numpy(dtype=object)
     if other := [value for value in values if not isinstance(value, str)]:
         raise InvalidArgumentError(
-            f"scores: column {name!r} expected text, got other values in {len(other)} rows, such as {other[0]!r}"
+            f"scores: expected text in column {name!r}, got other values in {len(other)} rows, such as {other[0]!r}"
         )
     return pd.Series(values, index=column.index).astype("str")
 

@@ -135,8 +135,8 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     there = [target / name for name in (TABLE, SCORES, *PARTS, *BESIDE) if (target / name).exists()]
     if parts := [path.name for path in there if keep is None or path.resolve() != keep.resolve()]:
         raise InvalidArgumentError(
-            f"{target} contains {', '.join(parts)} but no {RUN}, so it cannot be identified and would be overwritten;"
-            " move it or choose another folder"
+            f"{target} contains {', '.join(parts)} but no {RUN}, so it cannot be identified and would be"
+            " overwritten; move it or choose another folder"
         )
     return False
 
@@ -238,7 +238,7 @@ def _record(content: bytes, path: Path, kind: type[R]) -> R:
     """The record of complete results."""
     entries = parse_json(content, dict, where=str(path))
     if missing := [name for name in _ENTRIES if name not in entries]:
-        raise DataError(f"{path}: expected the record of a complete run; missing {', '.join(missing)}; repeat the run")
+        raise DataError(f"{path}: expected run.json of a complete run; missing {', '.join(missing)}; repeat the run")
     # Earlier results of boxes have the checksums of their further tables in a separate entry.
     if isinstance(entries["checksums"], dict):
         entries["checksums"] |= entries.pop("part_checksums", {})

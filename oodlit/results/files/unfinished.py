@@ -122,7 +122,7 @@ def read_record(folder: Path, kind: type[R]) -> R:
     run = kind.of(read_json(folder / RUN, dict), where=str(folder / RUN))
     if not run.processes:
         raise DataError(
-            f"{folder}: incomplete results, missing table.csv: {RUN} is the record of a complete run; repeat the run"
+            f"{folder}: incomplete results, missing table.csv: {RUN} belongs to a complete run; repeat the run"
         )
     return run
 

@@ -34,7 +34,7 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         warnings.warn(
-            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} rows repeat an image of another set"
+            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in another set"
             f" and are left out, such as {', '.join(rows.loc[shared, 'key'][:3])}",
             SharedImagesWarning,
             stacklevel=3,

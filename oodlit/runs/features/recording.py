@@ -375,7 +375,7 @@ def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int])
     if not lost:
         return []
     then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
-    changes = ", ".join(f"{name} was {value}, is now {cut.get(name)}" for name, value in then.items())
+    changes = ", ".join(f"{name} was {value} and is now {cut.get(name)}" for name, value in then.items())
     return [
         f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again, because a setting"
         f" changed ({changes})"

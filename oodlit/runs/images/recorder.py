@@ -123,7 +123,7 @@ class ImageRecorder(ScoredRun):
 
     def __init__(self, start: Start, images: ImageOptions) -> None:
         self.is_recorded = "model" not in start.choice.facts.available
-        than = "reading recorded outputs" if self.is_recorded else "the backbone"
+        than = "reading recorded features" if self.is_recorded else "the backbone"
         super().__init__(start, train_thresholds=images.train_thresholds, than=than)
         self.images = images
         self.one_shape = True
