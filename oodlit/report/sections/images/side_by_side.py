@@ -43,4 +43,4 @@ def sections(several: Several) -> Iterator[Section]:
     kept = [name for name in detectors if name not in folded(detectors)]
     heads = [(several.label(column), several.entry(column).better) for column in columns]
     content = {"heads": heads, "tables": [table(name) for name in kept], "left_out": len(detectors) - len(kept)}
-    yield Section("sets", "Runs side by side", "side by side", "parts/side_by_side.html", content)
+    yield Section("sets", "Runs side by side", "side by side", "side_by_side.html", content)
