@@ -19,6 +19,9 @@ def export(
     intervals: bool = False,
     detectors: list[str] | None = None,
     metrics: list[str] | None = None,
+    prior: float | None = None,
+    max_risk: float | None = None,
+    coverage: float | None = None,
     out: Path | None = None,
 ) -> None:
     """Write saved results as a table for a paper.
@@ -36,6 +39,9 @@ def export(
         intervals: add confidence intervals
         detectors: name of a detector; repeatable (default: all)
         metrics: name of a metric; repeatable (default: headline)
+        prior: fraction of unknown images; table of operating points
+        max_risk: largest fraction of errors; requires --prior
+        coverage: smallest fraction of accepted images; requires --prior
         out: file to write (default: print)
     """
     chosen = [
@@ -43,17 +49,20 @@ def export(
     ]
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
+    if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
+        raise UsageError("--max_risk and --coverage require --prior, which excludes --metrics")
     from oodlit.cli.console import say
     from oodlit.results import Results
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export
-    from oodlit.results.views.paper import paper_table
+    from oodlit.results.views.risk_table import table_of
 
     loaded = Results.load(results)
     if bibtex:
         text = _bibtex(loaded, detectors)
     else:
         write = latex_of if latex else csv_of if csv else markdown_of
-        text = write(paper_table(loaded, metrics, detectors=detectors, intervals=intervals))
+        chosen_by = {"metrics": metrics} if prior is None else {"max_risk": max_risk, "coverage": coverage}
+        text = write(table_of(loaded, prior=prior, detectors=detectors, intervals=intervals, **chosen_by))
     if out is None:
         say(text.rstrip("\n"))
     else:

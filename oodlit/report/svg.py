@@ -151,17 +151,56 @@ def _names_beside(points: Mapping[str, tuple[float, float]]) -> dict[str, tuple[
     return found
 
 
-def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:
+def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[Any], Any]]:
     """Ticks in percent at round numbers around the values, and a function from values to positions."""
-    step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if s == 0.2 or max(values) - min(values) <= 6 * s)
+    steps = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2)
+    step = next((step for step in steps if max(values) - min(values) <= 6 * step), 0.2)
     low, high = math.floor(min(values) / step + 1e-9), math.ceil(max(values) / step - 1e-9)
     low, high = (low, high) if high > low else (low - 1, high + 1)
 
-    def at(value: float) -> float:
+    def at(value: Any) -> Any:
         return start + (value / step - low) / (high - low) * (end - start)
 
     ticks = [{"at": round(at(k * step), 1), "text": f"{100 * k * step:g} %"} for k in range(low, high + 1)]
     return ticks, at
+
+
+def line_chart(chart: Curves, colours: Mapping[str, str]) -> Markup:
+    """Draw lines with dots, on axes around their values; points that move a line by less than a third are dropped.
+
+    Args:
+        chart: Values in 0..1.
+        colours: Names of colors of the page by label of a line.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    marks = np.array([point for line in chart.lines for point in (*zip(line.x, line.y, strict=True), *line.dots)])
+    x_ticks, x_at = _rare_axis() if chart.near_zero else _axis(marks[:, 0].tolist(), 56.0, 880.0)
+    y_ticks, y_at = _axis([*marks[:, 1], 0.0], 290.0, 10.0)
+    lines = []
+    for line in chart.lines:
+        points = np.stack([x_at(np.array(line.x)), y_at(np.array(line.y))], axis=1)
+        where = [f"{chart.x_label} {100 * x:.1f} %, {chart.y_label} {100 * y:.1f} %" for x, y in line.dots]
+        lines.append(
+            {
+                "name": line.label,
+                "title": ": ".join([line.label, *where]),
+                "colour": colours[line.label],
+                "points": [f"{x:.1f} {y:.1f}" for x, y in points[simplified(points, 1 / 3)]],
+                "dots": [(round(x_at(x), 1), round(y_at(y), 1)) for x, y in line.dots],
+            }
+        )
+    return draw("lines.svg", chart=chart, x_ticks=x_ticks, y_ticks=y_ticks, lines=lines[::-1])  # the first on top
+
+
+def _rare_axis() -> tuple[list[dict[str, Any]], Callable[[Any], Any]]:
+    """A horizontal axis from 0 to 50 % with more room for small values."""
+
+    def at(value: Any) -> Any:
+        return 56 + 824 * (2 * value) ** 0.5
+
+    return [{"at": round(at(s), 1), "text": f"{100 * s:g} %"} for s in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)], at
 
 
 def draw(template: str, **content: Any) -> Markup:

@@ -32,8 +32,8 @@ from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.run_results import RunResults
 from oodlit.results.views import export, pools, tables
 from oodlit.results.views.operating import operating_points
-from oodlit.results.views.paper import paper_table
 from oodlit.results.views.pooling import pool
+from oodlit.results.views.risk_table import table_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -366,16 +366,17 @@ class Results(RunResults):
 
         Args:
             path: File to write; None = none.
-            options: See `oodlit.results.views.paper.paper_table`: `metrics`, `detectors`, `intervals`.
+            options: See `oodlit.results.views.paper.paper_table`: `metrics`, `detectors`, `intervals`. With `prior`:
+                operating points, see `oodlit.results.views.risk_table.risk_table`.
 
         Raises:
             UnknownNameError: A detector or metric is unknown.
         """
-        return self._written(export.latex_of(paper_table(self, **options)), path)
+        return self._written(export.latex_of(table_of(self, **options)), path)
 
     def to_markdown(self, path: str | os.PathLike[str] | None = None, **options: Any) -> str:
         """The table of a paper as a GitHub table; see `to_latex`."""
-        return self._written(export.markdown_of(paper_table(self, **options)), path)
+        return self._written(export.markdown_of(table_of(self, **options)), path)
 
     def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":
         """Draw a figure of `oodlit.results.plots` by its name.

@@ -6,6 +6,7 @@ import pytest
 
 from oodlit.cli.main import main
 from oodlit.datamodules import descriptions
+from oodlit.results import Results
 from oodlit.results.views.bibtex import citation
 from tests.report.problems import make_results
 
@@ -35,6 +36,23 @@ def test_formats(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "\\begin{tabular}" in (tmp_path / "t.tex").read_text()
     assert main(["export", str(folder), "--csv", "--metrics", "auroc"]) == 0
     assert capsys.readouterr().out.startswith("detector,far: AUROC,far: AUROC best\n")
+
+
+def test_operating_points(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--prior", "0.01", "--intervals"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("| detector | near: accepted | near: errors | near: joint AUGRC ↓ | far: accepted |")
+    points = Results.load(folder).operating_points("near", prior=0.01).set_index("detector").loc["msp"]
+    errors = f"{100 * points.risk:.1f} [{100 * points.risk_low:.1f}, {100 * points.risk_high:.1f}]"
+    assert f"| msp | {100 * points.coverage:.1f} | {errors} | " in text
+    assert "if 1 % of the images are unknown. Thresholds accept at least 95 % of the ID images." in text
+    assert main(["export", str(folder), "--csv", "--prior", "0.5", "--max_risk", "0.001", "--detectors", "knn"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].startswith("knn,,,")
+    assert main(["export", str(folder), "--latex", "--prior", "0.1", "--coverage", "0.5"]) == 0
+    assert "Thresholds accept at least 50 \\% of the images." in capsys.readouterr().out
+    assert "joint AUGRC" in Results.load(folder).to_latex(prior=0.1)
+    assert main(["export", str(folder), "--coverage", "0.5"]) == 2
+    assert "require --prior" in capsys.readouterr().err
 
 
 def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -333,6 +333,15 @@ def test_the_slider_moves_counts_rates_and_images_together(opened: Any, width: i
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_the_menu_of_the_risk_shows_another_set(opened: Any) -> None:
+    page = opened()
+    page.locator("#r0-risk select").select_option("far")
+    shown = page.locator("#r0-risk-sets > div:visible")
+    assert shown.count() == 1
+    assert "like those of far" in str(shown.text_content())
+    assert shown.locator("svg:visible").count() == 2
+
+
 def test_without_scripts_the_images_of_the_chosen_detector_are_there(opened: Any) -> None:
     with_scripts, without = opened(), opened(java_script_enabled=False)
     box = without.locator("#r0-accepted .look")

@@ -13,6 +13,7 @@ from oodlit.base.roles import Role
 from oodlit.report import partial_text, summary_table
 from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
+from oodlit.results.views.operating import are_labeled
 
 UNTRAINED = "untrained"
 """Folder in the results of a run: the same run with random weights."""
@@ -91,10 +92,8 @@ def _counts(results: Results) -> str:
 
 def _at_one_percent(results: Results) -> str:
     """What the best detector does if 1 % of the images are like the first OOD set; empty without labels."""
-    inside = results.images(next(info.name for info in results.datasets if info.role is Role.ID))
-    is_labeled = len(inside) > 0 and bool(((inside["label"] >= 0) & (inside["prediction"] >= 0)).all())
     outside = [info.name for info in results.datasets if info.role is Role.OOD]
-    if not is_labeled or not outside or results.images(outside[0]).empty:
+    if not outside or not are_labeled(results) or results.images(outside[0]).empty:
         return ""
     return operating_sentence(results, outside[0], prior=0.01)
 

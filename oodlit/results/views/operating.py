@@ -1,5 +1,8 @@
 """Operating points: what a threshold of each detector means for traffic with an assumed fraction of OOD images."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pandas as pd
 import torch
 
@@ -43,13 +46,12 @@ def operating_points(
         InvalidArgumentError: The set is not an OOD set, several exist and none is named, the ID images have no labels,
             or an option is invalid.
     """
-    name = _ood_set(results, dataset)
+    name = ood_set(results, dataset)
     wishes = {"max_risk": max_risk, "coverage": coverage, "tpr": tpr}
     if all(value is None for value in wishes.values()):
         wishes["tpr"] = results.settings.tpr
     rows = []
-    for detector in results.detectors:
-        inside, outside, correct = scores_of(results, detector, name)
+    for detector, (inside, outside, correct) in scores_of(results, results.detectors, name).items():
         options = {"is_correct": correct, "prior": prior}
         area = joint_augrc(inside, outside, **options)  # type: ignore[arg-type]
         confidence = results.settings.confidence
@@ -66,8 +68,8 @@ def operating_points(
     return frame
 
 
-def scores_of(results: RunResults, detector: str, dataset: str) -> Scores:
-    """Scores and correct predictions behind the joint risk of a detector.
+def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> dict[str, Scores]:
+    """Scores and correct predictions behind the joint risk, by detector.
 
     Raises:
         InvalidArgumentError: ID images have no label or no prediction.
@@ -79,8 +81,8 @@ def scores_of(results: RunResults, detector: str, dataset: str) -> Scores:
             f" of {id_dataset(results.datasets).name!r} have none"
         )
     correct = torch.tensor((inside["label"] == inside["prediction"]).to_numpy())
-    scores = (torch.tensor(part[detector].to_numpy()) for part in (inside, outside))
-    return next(scores), next(scores), correct
+    both = {name: [torch.tensor(part[name].to_numpy()) for part in (inside, outside)] for name in detectors}
+    return {name: (known, unknown, correct) for name, (known, unknown) in both.items()}
 
 
 def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
@@ -89,18 +91,29 @@ def operating_sentence(results: RunResults, dataset: str | None = None, *, prior
     Such as: "If 1 % of the images are unknown, like those of near, KNN has the lowest joint risk: it accepts 94.1 % of
     the images, and 0.9 % [0.4, 1.9] of them are errors".
     """
-    dataset = _ood_set(results, dataset)
+    dataset = ood_set(results, dataset)
     best = operating_points(results, dataset, prior=prior).iloc[0]
-    name = display_names(results.run).get(best.detector, best.detector)
-    low, high = (f"{100 * best[end]:.1f}" for end in ("risk_low", "risk_high"))
+    return point_sentence(best, display_names(results.run).get(best.detector, best.detector), dataset, prior)
+
+
+def point_sentence(point: Any, name: str, dataset: str, prior: ShareLike) -> str:
+    """Describe the row of the best detector of `operating_points`; see `operating_sentence`."""
+    low, high = (f"{100 * point[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
         f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {name} has the lowest joint"
         " risk: it accepts"
-        f" {100 * best.coverage:.1f} % of the images, and {100 * best.risk:.1f} % [{low}, {high}] of them are errors"
+        f" {100 * point.coverage:.1f} % of the images, and {100 * point.risk:.1f} % [{low}, {high}] of them are errors"
     )
 
 
-def _ood_set(results: RunResults, dataset: str | None) -> str:
+def are_labeled(results: RunResults) -> bool:
+    """Whether there are ID images, and all have a label and a prediction, as the joint risk requires."""
+    inside = results.images(id_dataset(results.datasets).name)
+    return len(inside) > 0 and bool(((inside["label"] >= 0) & (inside["prediction"] >= 0)).all())
+
+
+def ood_set(results: RunResults, dataset: str | None) -> str:
+    """The OOD set with this name, or the only one; see `operating_points`."""
     names = [info.name for info in results.datasets if info.role is Role.OOD]
     if dataset is None:
         if len(names) != 1:

@@ -1,0 +1,83 @@
+"""The section about joint risk: its numbers are those of the metrics, and it is left out where they are undefined."""
+
+import re
+
+import numpy as np
+import pytest
+
+from oodlit.metrics import joint_augrc, risk_curve
+from oodlit.report import render
+from oodlit.report.section import Shown
+from oodlit.report.sections.images import risk
+from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.results import Results, operating_sentence
+from oodlit.results.views.operating import scores_of
+from tests.report.problems import make_results
+
+DETECTORS = ("msp", "energy", *(f"d{i}" for i in range(20)))
+
+
+def content(results: Results) -> list[dict]:
+    shown = Shown(results, ThumbnailStyles({}, "t"))
+    return [dict(section.content) for section in risk.sections(shown)]
+
+
+def points_of(svg: str, name: str) -> list[tuple[float, float]]:
+    """The points of a line."""
+    found = re.search(rf'<g data-d="{name}">.*?<path d="M([^"]+)"', svg)
+    assert found is not None
+    pairs = (point.split() for point in found[1].split("L"))
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return make_results(DETECTORS, bootstrap=0)
+
+
+def test_numbers_are_those_of_the_operating_points(results: Results) -> None:
+    [shown] = content(results)
+    near, far = shown["sets"]
+    assert (shown["prior"], near["name"], far["name"]) == ("1 %", "near", "far")
+    points = results.operating_points("near", prior=0.01)
+    assert near["sentence"] == operating_sentence(results, "near")
+    assert [row["detector"] for row in near["rows"][:10]] == points["detector"][:10].tolist()
+    assert near["rows"][0]["augrc"] == f"{100 * points['joint_augrc'][0]:.2f} %"
+    assert near["rows"][0]["risk"] == f"{100 * points['risk'][0]:.1f} %"
+    assert len(near["rows"]) + near["others"] == len(DETECTORS)
+    assert {"msp", "energy"} <= {row["detector"] for row in near["rows"]}
+    assert list(near["legend"])[:3] == points["detector"][:3].tolist()
+    assert set(near["legend"]) == {*points["detector"][:3], "msp", "energy"}
+
+
+def test_lines_are_those_of_the_metrics(results: Results) -> None:
+    """The curve over the prior, without the value of a perfect detector; and risk against coverage."""
+    [shown] = content(results)
+    inside, outside, correct = scores_of(results, ["msp"], "near")["msp"]
+    drawn = np.array(points_of(shown["sets"][0]["over_priors"], "msp"))
+    wrong = float((~correct).double().mean())
+    priors = 0.5 * ((drawn[:, 0] - 56) / 824) ** 2
+    excess = [
+        joint_augrc(inside, outside, is_correct=correct, prior=prior) - (1 - (1 - prior) * (1 - wrong)) ** 2 / 2
+        for prior in priors
+    ]
+    slope, offset = np.polyfit(excess, drawn[:, 1], 1)
+    assert slope < 0
+    np.testing.assert_allclose(drawn[:, 1], slope * np.array(excess) + offset, atol=0.2)
+    curve = risk_curve(inside, outside, is_correct=correct, prior=0.01)
+    ends = points_of(shown["sets"][0]["over_coverage"], "msp")
+    assert ends[-1][0] == 880.0
+    assert ends[0][0] == pytest.approx(56 + 824 * float(curve.coverage[curve.coverage >= 0.1][0]), abs=0.1)
+
+
+def test_the_prior_of_the_run_is_shown(results: Results) -> None:
+    [shown] = content(results.recompute(prior=[0.2, 0.5]))
+    assert shown["prior"] == "20 %"
+    assert shown["sets"][0]["sentence"].startswith("If 20 % of the images are unknown, like those of near,")
+
+
+def test_pages_without_labels_have_no_such_section(results: Results) -> None:
+    assert "Errors if some images are unknown" in render({"run": results})
+    unlabeled = Results.from_scores(results.scores.assign(label=-1), results.datasets, ["msp"], bootstrap=0)
+    assert content(unlabeled) == []
+    assert "Errors if some images are unknown" not in render({"run": unlabeled})
