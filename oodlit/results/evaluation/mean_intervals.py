@@ -112,19 +112,23 @@ def _add_small(
     Pooled values treat all images as one class, and so do means over classes of one image each: the classes are then
     draws from all possible classes, whose mean the interval is about. Other means with such a class have none.
     """
-    settings, one, sizes = sets.settings, np.zeros_like(codes), np.bincount(codes)
+    one, sizes = np.zeros_like(codes), np.bincount(codes)
     for metric in metrics:
         for prefix, groups in ((MEAN, one if (sizes == 1).all() else codes), (POOLED, one)):
             if np.bincount(groups).min() < 2:
                 continue
-            if metric.entry.mean_interval == "auroc":
-                ends = mean_auroc_interval(id_scores, ood_scores, groups, confidence=settings.confidence)
-            else:
-                ends = mean_fpr_interval(
-                    id_scores, ood_scores, groups, tpr=settings.tpr, confidence=settings.confidence
-                )
+            ends = _of_scores(metric, id_scores, ood_scores, groups, sets.settings)
             value = rows.rows[(*address, prefix + metric.name)].value
             rows.set_interval(address, prefix + metric.name, min(ends[0], value), max(ends[1], value))
+
+
+def _of_scores(
+    metric: TableMetric, id_scores: np.ndarray, ood_scores: np.ndarray, codes: np.ndarray, settings: Settings
+) -> tuple[float, float]:
+    """Interval of the mean AUROC or FPR over sets or classes."""
+    if metric.entry.mean_interval == "auroc":
+        return mean_auroc_interval(id_scores, ood_scores, codes, confidence=settings.confidence)
+    return mean_fpr_interval(id_scores, ood_scores, codes, tpr=settings.tpr, confidence=settings.confidence)
 
 
 def _add_of_shares(
@@ -255,13 +259,10 @@ class _Images(NamedTuple):
     ) -> tuple[float, float]:
         """Interval of a mean over sets, which share their ID images; NaN for metrics without intervals."""
         inside = self.spectrum if "shifted" in metric.entry.needs else self.inside
-        confidence = settings.confidence
-        if metric.entry.mean_interval == "auroc":
-            if np.bincount(self.codes).min() < 2:
-                return math.nan, math.nan
-            low, high = mean_auroc_interval(inside, self.outside, self.codes, confidence=confidence)
-        elif metric.entry.mean_interval == "fpr":
-            low, high = mean_fpr_interval(inside, self.outside, self.codes, tpr=settings.tpr, confidence=confidence)
+        if metric.entry.mean_interval == "auroc" and np.bincount(self.codes).min() < 2:
+            return math.nan, math.nan
+        if metric.entry.mean_interval in ("auroc", "fpr"):
+            low, high = _of_scores(metric, inside, self.outside, self.codes, settings)
         else:  # the ends move together if the values only depend on the shared ID images, so this is wide enough
             low, high = (math.fsum(getattr(row, end) for row in parts) / len(parts) for end in ("ci_low", "ci_high"))
         return min(low, value), max(high, value)
