@@ -157,17 +157,17 @@ def _metrics() -> Iterator[dict[str, str]]:
     from oodlit.results.glossary import PREFIXES, glossary, sets_of
 
     def row(group: str, *cells: str) -> dict[str, str]:
-        columns = ("group", "name in the table", "of sets", "better", "what it is", "oodlit.metrics")
+        columns = ("group", "metric", "of data sets", "better", "meaning", "oodlit.metrics")
         return dict(zip(columns, (group, *cells), strict=True))
 
     for metric, text in glossary():
         entry = metric.entry
-        yield row("of images", metric.name, metric.sets, entry.better, text, entry.function.__name__)
+        yield row("metrics of images", metric.name, metric.sets, entry.better, text, entry.function.__name__)
     for prefix, text in PREFIXES.items():
-        yield row("of images", f"{prefix}NAME", "OOD", "as NAME", text, "")
+        yield row("metrics of images", f"{prefix}NAME", "OOD", "as NAME", text, "")
     settings = ObjectSettings()
     for name, entry in box_metrics(settings).items():
-        yield row("of boxes (oodlit objects)", name, sets_of(entry), entry.better, meaning(name, settings), "")
+        yield row("metrics of boxes (oodlit objects)", name, sets_of(entry), entry.better, meaning(name, settings), "")
 
 
 def _published() -> Iterator[dict[str, str]]:
@@ -176,7 +176,7 @@ def _published() -> Iterator[dict[str, str]]:
 
     def row(name: str, **facts: object) -> dict[str, str]:
         group = heading(published_plugins(), name)
-        return {"group": group, "name": name, **{column: str(fact) for column, fact in facts.items()}}
+        return {"group": group, "name": name, **{column.replace("_", " "): str(fact) for column, fact in facts.items()}}
 
     for table in published_tables().values():
         figures = [*table.figures(), *table.class_figures()]
@@ -184,7 +184,7 @@ def _published() -> Iterator[dict[str, str]]:
             table.name,
             models=len({figure.model for figure in figures}),
             detectors=len({figure.detector for figure in figures} - {""}) or "",
-            of=", ".join(dict.fromkeys(figure.dataset for figure in figures)),
+            values_for=", ".join(dict.fromkeys(figure.dataset for figure in figures)),
             source=table.source,
             networks="; ".join(f"{table.name}:{name} is {own}" for name, own in table.weights.items()),
             tables=table.tables,
@@ -196,7 +196,7 @@ def _published() -> Iterator[dict[str, str]]:
         "cood",
         models=len({curve.model for curve in curves}),
         detectors=len(cood.kappas()),
-        of="levels of severity",
+        values_for="levels of severity",
         source="I. Galil et al., A framework for benchmarking class-out-of-distribution detection, ICLR, 2023",
         tables="severity curves, on the page of every run with a pool and in oodlit.results.published.cood",
         rule="AUROC of eleven levels, easiest classes first; every model orders the classes itself",
@@ -207,7 +207,7 @@ def _published() -> Iterator[dict[str, str]]:
         "fmiyc",
         models=len({figure.architecture for figure in boxes}),
         detectors=len({figure.method for figure in boxes}),
-        of=", ".join(dict.fromkeys(figure.split for figure in boxes)),
+        values_for=", ".join(dict.fromkeys(figure.split for figure in boxes)),
         source="FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther OOD Object Detection",
         tables="tables 2, 3 and 12-30, on the page of results of boxes and in oodlit.objects.published.fmiyc",
         rule="of boxes, see docs/objects.md",

@@ -181,7 +181,9 @@ def test_list_shows_the_whole_registry(verbose: list[str], capsys: pytest.Captur
     assert all(name in text for name in descriptions())
     assert main(["list", "metrics", *verbose]) == 0
     text = capsys.readouterr().out
-    assert all(name in text for name in ("fpr95", "accepted95", "mean_NAME", "-- of boxes" if verbose else "of boxes"))
+    assert all(
+        name in text for name in ("fpr95", "accepted95", "mean_NAME", "-- metrics of boxes" if verbose else "of boxes")
+    )
     assert all(name in text for name in box_metrics(ObjectSettings()))
     assert ":math:" not in text
     assert ("fpr_at_tpr" in text) is bool(verbose)

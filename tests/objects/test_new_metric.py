@@ -57,7 +57,7 @@ def test_listing_and_page_explain_it(tmp_path, capsys) -> None:
     shown = capsys.readouterr().out
     facts = shown[shown.index("\nhit_share\n") :].splitlines()[2:5]
     assert "  better: higher" in facts
-    assert "  of sets: OOD" in facts
+    assert "  of data sets: OOD" in facts
     page = write_object_report(example(), tmp_path / "report.html").read_text()
     assert page.count("share of the boxes that hit &lt;an&gt; object") >= 2  # the heading of its column, and the terms
 

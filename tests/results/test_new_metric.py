@@ -83,8 +83,8 @@ def test_it_is_listed_and_explained(results, capsys):
     listing("metrics", verbose=True)
     shown = capsys.readouterr().out
     facts = shown[shown.index("\ngap\n") :].splitlines()[2:6]
-    what = "  what it is: mean ID score minus mean OOD score"
-    assert sorted(facts) == ["  better: lower", "  of sets: OOD", "  oodlit.metrics: gap", what]
+    what = "  meaning: mean ID score minus mean OOD score"
+    assert sorted(facts) == ["  better: lower", what, "  of data sets: OOD", "  oodlit.metrics: gap"]
     assert "43 metrics" in shown  # 25 of images, two of them here, and 16 of boxes
     names = [metric.name for metric, _ in glossary()]
     assert (names[0], *names[-2:]) == ("drift", "gap", "widest")

@@ -5,8 +5,8 @@ from oodlit.results.published.table import PublishedTable, Stated, read_rows
 
 _SOURCE = "J. Bitterwolf, M. Mueller and M. Hein, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation"
 _RULE = (
-    "FPR at a TPR of 95 % and others of each OOD class against ImageNet-val, then the mean over the classes; the"
-    " threshold is the interpolated 5 % quantile"
+    "metrics (FPR at a TPR of 95 % and others) of each OOD class against ImageNet-val, and their means over the"
+    " classes; the threshold is the interpolated 5 % quantile"
 )
 _DETECTORS = {"RMahalanobis": "RelativeMahalanobis", "RCos": "RelativeCosine"}
 _PROTOCOL = Protocol(
