@@ -65,7 +65,7 @@ class Observer(MSP):
 
 def test_detectors_see_the_network_in_eval_mode(normalized: Path, pictures: dict[str, Image.Image]) -> None:
     gate = Gate.load(normalized, detector="msp", model=Normalized())
-    observed = Gate(gate.module, Observer(), gate.record)
+    observed = Gate(gate.module, Observer(), gate.record, calibration=gate.calibration)
     gate.module.network.train()
     assert observed(list(pictures.values())) == gate(list(pictures.values()))
     assert gate.module.network.training
