@@ -20,9 +20,10 @@ from oodlit.outputs import Outputs
 from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
+from tests.detectors.support import NEGATIVE_WORDS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
-SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}
+SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}} | dict.fromkeys(("neg_label", "csp"), NEGATIVE_WORDS)
 
 
 def without_arguments() -> dict[str, type[Detector]]:

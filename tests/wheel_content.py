@@ -7,6 +7,9 @@ from pathlib import Path
 NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
+    "oodlit/base/words/WORDNET_LICENSE.txt",
+    "oodlit/base/words/neg_label_imagenet1k.tsv.xz",
+    "oodlit/base/words/wordnet_words.tsv.xz",
     "oodlit/cli/detectors.json",
     "oodlit/cli/main.py",
     "oodlit/cli/template/module.txt",

@@ -128,7 +128,13 @@ def _cell(text: str) -> str:
 
 def _failures(kind: type[Detector], text: Docstring) -> Iterator[str]:
     detector = kind()
-    reasons = [f"- {what}: *{why}*" for what, facts in UNABLE.items() if (why := detector.why_not(facts))]
+    by_default = detector.why_not(ABLE)
+    reasons = [f"- the settings are the default: *{by_default}*"] if by_default else []
+    reasons += [
+        f"- {what}: *{why}*"
+        for what, facts in UNABLE.items()
+        if (why := detector.why_not(facts)) not in ("", by_default)
+    ]
     raised = [f"- `{entry.type_name}`: {_line(entry.description)}" for entry in text.raises]
     if reasons:
         yield "A run skips it, with the reason, if\n\n" + "\n".join(reasons)

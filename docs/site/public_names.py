@@ -11,6 +11,7 @@ MODULES = (
     "oodlit",
     "oodlit.module",
     "oodlit.backbones.clip",
+    "oodlit.backbones.negatives",
     "oodlit.datamodules",
     "oodlit.datamodules.shards",
     "oodlit.datamodules.generated.unit_test_source",

@@ -2,7 +2,7 @@
 
 The class of an image is the nearest text embedding. As a network with a linear last layer, it is a regular backbone:
 its features are the unit image embeddings, and its head contains the text embeddings. `Cosine(concepts="head")` is then
-zero-shot Cosine and `RelativeCosine.preset("mcm")` is MCM.
+zero-shot Cosine, and `MCM`, `GLMCM`, `NegLabel`, and `CSP` apply.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from oodlit.backbones.capture import capture
 from oodlit.backbones.hub import check_hub
 from oodlit.backbones.returned import as_vectors
 from oodlit.base.errors import InvalidArgumentError, MissingExtraError
@@ -31,7 +32,8 @@ class ZeroShotClassifier(nn.Module):
     Use it as `OODModule(classifier, head="classifier", transform=...)`.
 
     Args:
-        image_tower: Maps images to embeddings (batch, features), normalized or not.
+        image_tower: Maps images to embeddings (batch, features), normalized or not. If it returns a pair, the second is
+            the local tokens (batch, tokens, features), which detectors read as the hidden layer "local_tokens".
         concepts: One embedding per class, (classes, features), normalized here.
         scale: Positive factor of the cosines, which affects softmax scores; default 100, as in CLIP.
 
@@ -67,6 +69,7 @@ class ZeroShotClassifier(nn.Module):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")
         self.image_tower = image_tower
         self.classifier = nn.Linear(concepts.shape[1], concepts.shape[0], bias=False)
+        self.local_tokens = nn.Identity()
         with torch.no_grad():
             self.classifier.weight.copy_(scale * unit(concepts.float()))
         self._checked = False
@@ -74,6 +77,9 @@ class ZeroShotClassifier(nn.Module):
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Return the logits of transformed images."""
         embedded = self.image_tower(images)
+        if isinstance(embedded, tuple):
+            embedded, tokens = embedded
+            self.local_tokens(tokens)
         if not self._checked:
             embedded = as_vectors(embedded, len(images), "ZeroShotClassifier: image tower", way_out=RETURN_EMBEDDINGS)
             width = self.classifier.in_features
@@ -85,6 +91,54 @@ class ZeroShotClassifier(nn.Module):
             self._checked = True
         logits: Tensor = self.classifier(unit(embedded))
         return logits
+
+
+class LocalTokens(nn.Module):
+    """An image tower that also returns local tokens: the patches in the space of the text embeddings.
+
+    In the last block, tokens do not attend to each other. Only the path of the values is left: u = x + out(V(ln_1(x))),
+    u + mlp(ln_2(u)), then the last norm and the projection, for all tokens but the class token.
+
+    Args:
+        tower: A vision transformer of open_clip, or one with the same names of its parts.
+
+    Raises:
+        InvalidArgumentError: A part is missing, or the last block has another attention layer.
+
+    References:
+        C. Zhou et al., Extract Free Dense Labels from CLIP, ECCV 2022; A. Miyai et al., GL-MCM, IJCV 2025.
+    """
+
+    def __init__(self, tower: nn.Module) -> None:
+        """Find the last block."""
+        super().__init__()
+        blocks: Any = getattr(getattr(tower, "transformer", None), "resblocks", ())
+        attention = getattr(blocks[-1], "attn", None) if len(blocks) else None
+        has_parts = all(getattr(tower, part, None) is not None for part in ("ln_post", "proj"))
+        if not (isinstance(attention, nn.MultiheadAttention) and has_parts):
+            raise InvalidArgumentError(
+                "LocalTokens: expected a vision transformer of open_clip with transformer.resblocks of"
+                f" nn.MultiheadAttention, ln_post, and proj, got {type(tower).__name__}; choose a model such as"
+                " ViT-B-16"
+            )
+        self.tower, self._last = tower, f"transformer.resblocks.{len(blocks) - 1}"
+
+    def forward(
+        self, images: Float[Tensor, "batch channels height width"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, "batch tokens features"]]:
+        """Return embeddings and local tokens of transformed images."""
+        with capture(self.tower, (self._last,), ()) as kept:
+            embedded = self.tower(images)
+        tower: Any = self.tower
+        block: Any = tower.get_submodule(self._last)
+        x, attention = kept[self._last], block.attn
+        _, _, weight = attention.in_proj_weight.chunk(3)
+        bias = None if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)[2]
+        values = nn.functional.linear(block.ln_1(x), weight, bias)
+        u = x + attention.out_proj(values)
+        u = u + block.mlp(block.ln_2(u))
+        u = u if attention.batch_first else u.transpose(0, 1)
+        return embedded, tower.ln_post(u)[:, 1:] @ tower.proj
 
 
 def class_prompts(names: Sequence[str], template: str = TEMPLATES[0]) -> list[str]:
@@ -145,7 +199,12 @@ def text_concepts(
 
 
 def from_open_clip(
-    model: str, names: Sequence[str], *, pretrained: str | None = None, templates: Sequence[str] = TEMPLATES
+    model: str,
+    names: Sequence[str],
+    *,
+    pretrained: str | None = None,
+    templates: Sequence[str] = TEMPLATES,
+    local_tokens: bool = False,
 ) -> tuple[ZeroShotClassifier, Callable[[Any], Tensor]]:
     """Build a zero-shot classifier from an open_clip model (extra `clip`).
 
@@ -154,14 +213,41 @@ def from_open_clip(
         names: Names of the classes.
         pretrained: Tag of published weights or path of a checkpoint; None = random weights.
         templates: Prompts with the placeholder {class}.
+        local_tokens: Whether to compute local tokens as well, which `GLMCM` reads; requires a vision transformer.
 
     Returns:
         The network and its image transform.
 
     Raises:
         MissingExtraError: open_clip is not installed.
+        InvalidArgumentError: The weights are not on this machine and the hub cannot be reached, or the model has no
+            local tokens.
+    """
+    network, transform, text_tower = _open_clip(model, pretrained, "cpu")
+    concepts = text_concepts(names, text_tower, templates=templates)
+    tower = LocalTokens(network.visual) if local_tokens else network.visual
+    return ZeroShotClassifier(tower, concepts, scale=float(network.logit_scale.detach().exp())), transform
+
+
+def open_clip_text_tower(
+    model: str, *, pretrained: str | None = None, device: str = "cpu"
+) -> Callable[[list[str]], Tensor]:
+    """Return the text tower of an open_clip model (extra `clip`), for `write_negatives` and `text_concepts`.
+
+    Args:
+        model: Name of the architecture, such as "ViT-B-16".
+        pretrained: Tag of published weights or path of a checkpoint; None = random weights.
+        device: Device to compute on.
+
+    Raises:
+        MissingExtraError: open_clip is not installed.
         InvalidArgumentError: The weights are not on this machine and the hub cannot be reached.
     """
+    return _open_clip(model, pretrained, device)[2]
+
+
+def _open_clip(model: str, pretrained: str | None, device: str) -> tuple[Any, Any, Callable[[list[str]], Tensor]]:
+    """Return an open_clip model, its image transform and its text tower."""
     try:
         import open_clip  # noqa: PLC0415  # an extra
     except ImportError as error:
@@ -172,8 +258,7 @@ def from_open_clip(
         files = [file, f"{file.rpartition('.')[0]}.safetensors"] if file else FILES
         way_out = "pass pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
         check_hub(repository, files, what=f"from_open_clip({model!r}, pretrained={pretrained!r})", way_out=way_out)
-    network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained)
+    network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained, device=device)
     network.eval()
     tokenizer = open_clip.get_tokenizer(model)
-    concepts = text_concepts(names, lambda prompts: network.encode_text(tokenizer(prompts)), templates=templates)
-    return ZeroShotClassifier(network.visual, concepts, scale=float(network.logit_scale.detach().exp())), transform
+    return network, transform, lambda prompts: network.encode_text(tokenizer(prompts).to(device))

@@ -73,5 +73,9 @@ if TYPE_CHECKING:
     from oodlit.detectors.subspaces.neco import NECO as NECO
     from oodlit.detectors.subspaces.residual import Residual as Residual
     from oodlit.detectors.subspaces.vim import ViM as ViM
+    from oodlit.detectors.zero_shot.csp import CSP as CSP
+    from oodlit.detectors.zero_shot.gl_mcm import GLMCM as GLMCM
+    from oodlit.detectors.zero_shot.mcm import MCM as MCM
+    from oodlit.detectors.zero_shot.neg_label import NegLabel as NegLabel
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

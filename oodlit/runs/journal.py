@@ -210,6 +210,7 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         "fingerprint": choice.fingerprint,
         "detectors": {
             name: {**detector_to_config(detector), "code": code_digest(map(type, detector.modules()))}
+            | ({"content": detector.content} if detector.content else {})
             for name, detector in choice.detectors.items()
         },
         "kept": sorted(choice.kept),

@@ -65,7 +65,7 @@ class TinyModel:
             maps = self.network.feature_map(images)
             features = self.network.pool(maps)
             logits = self.network.logits_from_map(maps)
-        hidden = {"feature_map": maps, "conv": maps, "act": maps, "pool": features}
+        hidden = {"feature_map": maps, "conv": maps, "act": maps, "pool": features, "local_tokens": maps}
         groups = None if labels is None else torch.where(labels < 0, 0, -1)
         return Outputs(logits, features, labels, groups, keys, images, hidden, self)
 

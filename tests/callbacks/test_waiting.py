@@ -13,8 +13,9 @@ from oodlit.outputs import Outputs
 from oodlit.runs.time_record import ms_per_image
 from oodlit.scoring.scoring import MOST_UNUSUAL, Scoring
 from oodlit.testing.problems import separated_problem
+from tests.detectors.support import NEGATIVE_WORDS
 
-SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}
+SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}} | dict.fromkeys(("neg_label", "csp"), NEGATIVE_WORDS)
 WAITING = {"_local_scalar_dense", "nonzero", "equal", "is_nonzero", "_unique2", "unique_dim", "masked_select"}
 """What gives a number, or a shape that depends on values, to Python."""
 

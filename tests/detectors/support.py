@@ -7,9 +7,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.outputs import Head, Outputs
 
 GOLDEN = Path(__file__).parents[1] / "golden"
+NEGATIVE_WORDS = {"negatives": str(GOLDEN / "negatives.safetensors"), "groups": 10}
+"""Settings of detectors with negative words: 480 random rows with 16 features, as in `oodlit.testing.problems`."""
+
+
+def negative_words(file: Path, width: int) -> dict[str, object]:
+    """Write random rows to a file; settings of a detector that reads them."""
+    rows = torch.randn(90, width, generator=torch.Generator().manual_seed(0))
+    WordEmbeddings(rows, torch.arange(90) >= 60, [f"word {i}" for i in range(90)]).save(file)
+    return {"negatives": str(file), "groups": 4, "temperature": 0.1}
 
 
 @cache

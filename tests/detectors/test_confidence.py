@@ -10,7 +10,7 @@ from oodlit.outputs import Outputs
 from oodlit.testing.comparison import fitted
 from oodlit.testing.problems import separated_problem
 
-LOGARITHMS = {"msp", "odin", "relative_cosine", "temperature_scaled_msp"}
+LOGARITHMS = {"csp", "mcm", "msp", "neg_label", "odin", "relative_cosine", "temperature_scaled_msp"}
 
 
 def test_which_detectors_score_logarithms_of_probabilities():

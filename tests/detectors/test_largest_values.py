@@ -13,7 +13,10 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 from oodlit.testing.problems import separated_problem
 
+from .support import NEGATIVE_WORDS
+
 SETTINGS = {"knn": {"k": 5}, "nn_guide": {"k": 5}, "mc_dropout": {"passes": 2}}
+SETTINGS |= dict.fromkeys(("neg_label", "csp"), NEGATIVE_WORDS)
 FLOAT32, FLOAT64 = torch.float32, torch.float64
 END_OF_FLOAT64 = torch.finfo(FLOAT64).max
 FIELDS = ("logits", "features", "hidden")

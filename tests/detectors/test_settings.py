@@ -39,7 +39,7 @@ def test_what_is_no_number_is_refused(kind: type[Detector], name: str) -> None:
 
 def test_there_are_many_numbers() -> None:
     assert len(NUMBERS) > 60
-    assert len(SEEDS) == 4
+    assert len(SEEDS) == 6
 
 
 @pytest.mark.parametrize("kind", SEEDS)

@@ -18,7 +18,7 @@ from oodlit.datamodules import DigitsBenchmark
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import RequirementError
 
-AS_ONNX = ("knn", "mahalanobis")
+AS_ONNX = ("knn", "mahalanobis", "neg_label")
 SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn")
 
 

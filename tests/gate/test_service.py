@@ -20,11 +20,12 @@ from oodlit.detectors.contract.every import every_detector
 from oodlit.module import OODModule
 from oodlit.roles import Role
 from tests.callbacks.processes import check_ended, run_function
+from tests.detectors.support import negative_words
 from tests.gate import service_script
 
 HERE = Path(__file__).parent
-EXPORTED = ("cad_ref", "knn", "mahalanobis", "msp", "nn_guide", "react", "vim", "wei_per")
-AS_ONNX = ("knn", "mahalanobis")
+EXPORTED = ("cad_ref", "knn", "mahalanobis", "mcm", "msp", "neg_label", "nn_guide", "react", "vim", "wei_per")
+AS_ONNX = ("knn", "mahalanobis", "neg_label")
 REFUSED = ("odin", "branching")
 Report = dict[str, dict[str, Any]]
 
@@ -39,7 +40,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     network = trained_network(demo, seed=0, epochs=4, accelerator="cpu")
     torch.save(network.state_dict(), root / "weights.pt")
     streams = [thinned(stream, 300) if stream.role is Role.SHIFT else stream for stream in demo.streams]
-    chosen = every_detector(SETTINGS | {"mc_dropout": {"passes": 3}})[0]
+    words = dict.fromkeys(("neg_label", "csp"), negative_words(root / "words.safetensors", width=64))
+    others = {"mc_dropout": {"passes": 3}, "gl_mcm": {"layer": "feature_map"}}
+    chosen = every_detector(SETTINGS | words | others)[0]
     predict_and_print(
         OODModule(network, head="head", transform=transform, name="digits network"),
         OODDataModule(streams),

@@ -4,8 +4,10 @@ from functools import partial
 
 from oodlit.detectors import (
     ASH,
+    CSP,
     DDU,
     DICE,
+    GLMCM,
     KNN,
     MSP,
     NAC,
@@ -21,6 +23,7 @@ from oodlit.detectors import (
     Mahalanobis,
     MaxLogit,
     MCDropout,
+    NegLabel,
     OpenMax,
     RankFeat,
     ReAct,
@@ -30,12 +33,15 @@ from oodlit.detectors import (
     presets,
 )
 from oodlit.testing import parametrize_with_checks
+from tests.detectors.support import NEGATIVE_WORDS
 
 SMALL = {
     "knn": [KNN, partial(KNN, k=5)],  # 1000 neighbours, as in the preset, are more than the problem has
+    "neg_label": [partial(NegLabel, **NEGATIVE_WORDS)],
+    "csp": [partial(CSP, **NEGATIVE_WORDS)],
     "open_max": [partial(OpenMax, tail=5)],  # 20 outermost of 25 images per class are most of the class
 }
-"""Factories of the detectors whose default settings do not fit the kit's 150 training images."""
+"""Factories of the detectors whose default settings do not fit the kit's 150 training images and 6 classes."""
 
 VARIANTS = [
     partial(KNN, k=5, bank_size=100),
@@ -57,6 +63,8 @@ VARIANTS = [
     partial(LaRD, density="gmm", components=6),
     partial(LaRD, dim=16),
     partial(LaRD, layer="pool"),
+    partial(GLMCM, weight=0.5, temperature=0.1),
+    partial(NegLabel, **NEGATIVE_WORDS, share=0.3, temperature=1.0),
     partial(MCDropout, measure="max"),
     partial(ODIN, epsilon=0.0),
     lambda: ReAct(then=MSP()),
@@ -91,7 +99,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 48
+    assert len(detectors()) >= 52
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

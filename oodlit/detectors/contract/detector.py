@@ -165,6 +165,11 @@ class Detector(Configured, ABC):
         self._fitted = False
 
     @property
+    def content(self) -> str:
+        """Hash of the files that the settings name, of nested detectors as well; empty if there are none."""
+        return "".join(child.content for child in self.nested_detectors())
+
+    @property
     def fitted_sizes(self) -> Mapping[str, int]:
         """Numbers of logits and features in the fit; unknown numbers are omitted."""
         return self._shapes

@@ -30,7 +30,7 @@ class ConceptDetector(Detector):
         check_choice(type(self).__name__, "concepts", concepts, ("means", "head"))
         self.concepts = concepts
         if concepts == "head":
-            self.needs, self.statistics = frozenset({"features", "head"}), ()
+            self.needs, self.statistics = self.needs | {"head"}, ()
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

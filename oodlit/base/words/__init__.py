@@ -1,0 +1,1 @@
+"""Words and their text embeddings, for detectors with negative words."""

@@ -1,0 +1,71 @@
+"""A file of text embeddings of words."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from jaxtyping import Bool, Float
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as to_bytes
+from torch import Tensor
+
+from oodlit.base.atomic import write_bytes
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.json_files import loads
+
+
+@dataclass(frozen=True, eq=False)
+class WordEmbeddings:
+    """Text embeddings of nouns and adjectives, with everything that they depend on.
+
+    Args:
+        embeddings: One row per word, shape (words, features).
+        is_adjective: Whether each word is an adjective, shape (words,).
+        words: The words, in the order of the rows.
+        prompts: Templates of nouns and adjectives, by "nouns" and "adjectives".
+        text_tower: Name of the text tower.
+
+    Raises:
+        InvalidArgumentError: The shapes do not match.
+    """
+
+    embeddings: Float[Tensor, "words features"]
+    is_adjective: Bool[Tensor, " words"]
+    words: list[str]
+    prompts: Mapping[str, list[str]] = field(default_factory=dict)
+    text_tower: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the shapes."""
+        sizes = len(self.embeddings), len(self.is_adjective), len(self.words)
+        if self.embeddings.ndim != 2 or len({*sizes}) > 1:
+            raise InvalidArgumentError(
+                "WordEmbeddings: expected one row of features, one flag, and one word per word, got embeddings of shape"
+                f" {tuple(self.embeddings.shape)}, {sizes[1]} flags, and {sizes[2]} words"
+            )
+
+    def save(self, file: str | Path) -> None:
+        """Write the file, either completely or not at all."""
+        about = {"words": self.words, "prompts": self.prompts, "text_tower": self.text_tower}
+        tensors = {"embeddings": self.embeddings.contiguous(), "is_adjective": self.is_adjective}
+        write_bytes(file, to_bytes(tensors, metadata={"description": json.dumps(about)}))
+
+    @classmethod
+    def load(cls, file: str | Path) -> "WordEmbeddings":
+        """Read a file that `save` wrote.
+
+        Raises:
+            InvalidArgumentError: The file is missing or damaged, or is another file.
+        """
+        if not Path(file).is_file():
+            raise InvalidArgumentError(f"expected a file of word embeddings, but {file} does not exist")
+        try:
+            with safe_open(file, framework="pt") as opened:
+                tensors = [opened.get_tensor(name) for name in ("embeddings", "is_adjective")]
+                return cls(*tensors, **loads(opened.metadata()["description"]))
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"expected a file of word embeddings, got {file} ({type(error).__name__}: {error}); write it with"
+                " oodlit.backbones.negatives.write_negatives"
+            ) from error

@@ -1,0 +1,1 @@
+"""Detectors for zero-shot classifiers, whose head contains text embeddings."""
