@@ -33,13 +33,13 @@ class NegLabel(NegativeDetector):
         >>> from oodlit.backbones.negatives import write_negatives
         >>> from oodlit.detectors import fit
         >>> from oodlit.outputs import Head, Outputs
-        >>> lengths = lambda prompts: torch.tensor([[1.0, float(len(p) > 12)] for p in prompts])
+        >>> tower = lambda prompts: torch.tensor([[1.0, -float("river" in p)] for p in prompts])
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     file = write_negatives(f"{folder}/a", lengths, text_tower_name="-", words=(["oak", "river"], []))
+        ...     file = write_negatives(f"{folder}/a", tower, text_tower_name="-", words=(["oak", "river"], []))
         ...     detector = NegLabel(str(file), share=0.5, groups=1, temperature=1.0)
         ...     fit([detector], [], Head(torch.eye(2)))
         >>> [round(p, 3) for p in detector.score(Outputs(features=torch.eye(2))).exp().tolist()]
-        [0.578, 0.788]
+        [0.647, 0.883]
     """
 
     largest_cosine = math.inf
