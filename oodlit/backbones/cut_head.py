@@ -8,7 +8,7 @@ from torch import nn
 
 from oodlit.backbones.network_reader import NetworkReader
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.known_classes.class_choice import ClassChoice, chosen_indices
+from oodlit.base.known_classes.class_choice import ClassChoice, as_choice, chosen_indices
 
 _CUT = {nn.Linear: "out_features", nn.Conv1d: "out_channels", nn.Conv2d: "out_channels"}
 """Layers that can be cut, with the attribute for the number of their outputs."""
@@ -35,7 +35,7 @@ def with_class_subset(
         UnknownNameError: There is no class of this name.
     """
     network, layers = reader.network, reader.heads.layers
-    if not chosen:
+    if not (classes := as_choice(chosen)):
         return reader, ()
     plain = [layer for layer in layers if type(network.get_submodule(layer)) in _CUT]
     if not plain or len(plain) < len(layers):
@@ -43,9 +43,9 @@ def with_class_subset(
             f"{reader.name}: class_subset requires a final linear layer, which was not found; name it with head='...'"
         )
     count = len(network.get_submodule(plain[0]).weight)  # type: ignore[arg-type]
-    if len(chosen) == count:
+    if len(classes) == count:
         return reader, ()
-    kept = chosen_indices(chosen, (), count)
+    kept = chosen_indices(classes, (), count)
     shared = {id(tensor): tensor for tensor in chain(network.parameters(), network.buffers())}
     cut = copy.deepcopy(network, shared)
     for layer in map(cut.get_submodule, plain):

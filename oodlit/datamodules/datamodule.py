@@ -11,7 +11,7 @@ import torch.distributed
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.known_classes.class_choice import ClassChoice, chosen_indices
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.base.roles import Role
@@ -130,10 +130,14 @@ class OODDataModule(pl.LightningDataModule):
         streams, self.class_names = align_streams(streams, as_class_names(class_names))
         self._all_classes = (streams, self.class_names)
         self.class_subset, self.dropped_as = chosen_indices(class_subset, self.class_names), dropped_as
+        if dropped_as is not None and not self.class_subset:
+            raise InvalidArgumentError(f"dropped_as={dropped_as!r} requires class_subset=..., which drops classes")
         if self.class_subset:
             streams = with_class_subset(streams, self.class_names, self.class_subset, dropped_as)
             self.class_names = tuple(self.class_names[index] for index in self.class_subset) if self.class_names else ()
         self.evaluation = dict(evaluation or {})
+        for setting in self.evaluation:
+            UnknownNameError.check("setting in evaluation=", setting, ("aggregates", "rule"))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in _in_order(streams))
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode

@@ -170,6 +170,7 @@ def set_stream(
     name: str | None = None,
     complete: bool = True,
     only: Collection[str] | None = None,
+    any_set: bool = False,
 ) -> Stream:
     """A stream of a published set, from its shards or directly from its folder.
 
@@ -180,9 +181,11 @@ def set_stream(
         name: Name of the stream; None (default) = that of the set.
         complete: See `select`; for shards, only totals are compared.
         only: See `select`; for folders of images only.
+        any_set: Whether shards of another known data set are accepted.
 
     Raises:
-        DataError: There is nothing readable, or counts differ from the published ones.
+        DataError: There is nothing readable, the shards are of another known data set, or counts differ from the
+            published ones.
     """
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not holds_shards(Path(location)):
@@ -197,6 +200,10 @@ def set_stream(
         source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
+    if not any_set and (there := shards.info.name) != description.name and there in descriptions():
+        raise DataError(
+            f"{location}: expected shards of {description.name!r}, got shards of {there!r}; check the location"
+        )
     expected = description.expected_count
     problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, expected {expected}"]
     if counts := shards.info.group_counts:

@@ -50,6 +50,8 @@ class Settings:
     def __post_init__(self) -> None:
         """Check ranges."""
         check_rule(self.rule)
+        if self.controls is not True and self.controls is not False:
+            raise InvalidArgumentError(f"expected controls to be True or False, got {self.controls!r}")
         plain: dict[str, Any] = {
             name: float(exact_share(getattr(self, name), name)) for name in ("tpr", "unit_test_limit")
         }
@@ -118,7 +120,7 @@ def _as_lists(given: object, name: str, of: str) -> dict[str, list[str]]:
         what = "data sets to class names" if name == "classes" else "names of means to data sets"
         raise InvalidArgumentError(f"expected {name} to map {what}, got {given!r}")
     for key, names in given.items():
-        if isinstance(names, str):
+        if isinstance(names, str) or not all(isinstance(one, str) for one in names):
             raise InvalidArgumentError(f"expected {name}[{key!r}] to be a list of {of}, got {names!r}")
     return {key: list(names) for key, names in given.items()}
 

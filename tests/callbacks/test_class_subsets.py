@@ -79,7 +79,7 @@ def test_images_of_other_classes_are_left_out_or_become_an_ood_set() -> None:
     found = {s.key: (s.label, dropped.class_names[s.group]) for s in dropped.source.read(0, len(dropped))}
     assert found == {s.key: (-1, NAMES[s.label]) for s in full["val"] if s.label not in KEPT}
     assert len(chosen.stream("far")) == len(full["far"])
-    with pytest.raises(DataError, match="all images of 'val'"):
+    with pytest.raises(DataError, match="drops no image of 'val'"):
         data(class_subset=range(6), dropped_as="none")
 
 
@@ -111,11 +111,22 @@ def test_the_rule_of_the_data_is_used_unless_another_is_given() -> None:
     assert again.value("auroc", dataset="all", detector="max_logit") > 0.5
 
 
+@pytest.mark.parametrize(
+    ("aggregates", "match"), [({"far": ["far"]}, "name of a data set"), ({"near": ["val"]}, "role id")]
+)
+def test_means_that_are_not_possible_are_refused_before_the_first_image(aggregates, match) -> None:
+    module, seen = make_module(), []
+    module.network.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))
+    with pytest.raises(InvalidArgumentError, match=match):
+        run(module, data(evaluation={"aggregates": aggregates}))
+    assert sum(seen) < 16
+
+
 def test_classes_by_index_name_and_wnid() -> None:
     assert chosen_indices(None, NAMES) == chosen_indices([], NAMES) == ()
     assert chosen_indices([wnids()[7], class_names()[3], 1], (), 1000) == (1, 3, 7)
     assert chosen_indices([wnids()[7], "goldfish"], class_names()) == (1, 7)
-    for chosen, match in (([0, 6], "from 0 to 5"), ([1, 1], "two different"), ([-1, 2], "from 0"), ("ant", "a list")):
+    for chosen, match in (([0, 6], "from 0 to 5"), ([1, 1], "got 1 twice"), ([-1, 2], "from 0"), ("ant", "a list")):
         with pytest.raises(InvalidArgumentError, match=match):
             chosen_indices(chosen, NAMES)
     with pytest.raises(UnknownNameError, match="ant"):

@@ -146,10 +146,17 @@ def test_missing_sets_and_wrong_numbers(root: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"imagenet_val: expected 45,000 images in benchmark .*, got 7"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"])
     (tmp_path / "imagenet_val").symlink_to(root / "imagenet_val")
+    (tmp_path / "sun").symlink_to(root / "sun")
     with pytest.warns(MissingSetWarning) as caught:
         data = Benchmark("clip-four", tmp_path, complete=False)
-    assert [stream.name for stream in data.streams] == ["imagenet_val"]
-    assert len(caught) == 4
+    assert [stream.name for stream in data.streams] == ["imagenet_val", "sun"]
+    assert len(caught) == 3
+    (tmp_path / "sun").unlink()
+    with (
+        pytest.warns(MissingSetWarning),
+        pytest.raises(DataError, match="none of the test sets of benchmark 'clip-four'"),
+    ):
+        Benchmark("clip-four", tmp_path, complete=False)
     with pytest.raises(UnknownNameError, match=r"openood-v1\.5"):
         Benchmark("openood-v1.6", root)
     with pytest.raises(UnknownNameError, match="set of 'ninco'"):
@@ -173,6 +180,8 @@ def test_timm_names_its_files_elsewhere() -> None:
     """The list of validation images applies to shards whose keys are numbers."""
     facts = [SampleFacts("n01440764/ILSVRC2012_val_00000013_n01440764.JPEG", 0, -1), SampleFacts("00000001", 1, -1)]
     assert listed(facts, ["ILSVRC2012_val_00000013.JPEG", "ILSVRC2012_val_00000015.JPEG"], "val") == [0, -1]
+    with pytest.raises(DataError, match=r"one: 'x\.png' and 'X\.jpg' of the list match the same image"):
+        listed([SampleFacts("a/x.jpg", 0, -1)], ["x.png", "X.jpg"], "one")
     two = [SampleFacts("a/x.jpg", 0, -1), SampleFacts("b/x.png", 0, -1)]
     assert listed(two, ["x.png"], "two") == [1]
     with pytest.raises(DataError, match=r"two: 2 images match 'x.gif'"):

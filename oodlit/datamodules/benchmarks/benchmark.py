@@ -8,13 +8,14 @@ from pathlib import Path
 from typing_extensions import Unpack
 
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.base.roles import NAMES_OF_LABELS
+from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.benchmarks.imagenet import Generated, Locations
 from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import describe_benchmark
 from oodlit.datamodules.benchmarks.tables.description import BenchmarkSet
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN
@@ -52,8 +53,9 @@ class Benchmark(OODDataModule):
 
     Raises:
         UnknownNameError: There is no such benchmark, or it has no such set.
-        InvalidArgumentError: The benchmark evaluates object detectors.
-        DataError: A set is missing or incomplete, or images of a list are missing or ambiguous.
+        InvalidArgumentError: The benchmark evaluates object detectors, or a set is chosen twice.
+        DataError: A set is missing, incomplete, or another one than its folder says, or images of a list are missing or
+            ambiguous.
 
     Warns:
         MissingSetWarning: `complete` is False, and a set or images of a list are missing.
@@ -77,23 +79,36 @@ class Benchmark(OODDataModule):
             raise InvalidArgumentError(
                 f"benchmark {name!r} evaluates object detectors; use ObjectBenchmark.fmiyc or `oodlit objects evaluate`"
             )
+        if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
+            raise InvalidArgumentError(
+                f"sets: expected a list of different sets of {name!r}, or None for all; got {sets!r}"
+            )
         for chosen in sets or ():
             UnknownNameError.check(f"set of {name!r}", chosen, [one.name for one in about.sets])
         for given in locations or ():
             known = [one.name for one in (about.id_set, *about.sets)]
             UnknownNameError.check(f"set of {name!r}", given, [*known, IMAGENET_TRAIN.name])
-        place, any_number = (Locations(Path(root), dict(locations or {}), whole) for whole in (complete, False))
-        val = (any_number if about.id_set.keep or about.id_set.drop else place).stream(describe(about.id_set.name))
+
+        def place(one: BenchmarkSet) -> Locations:
+            whole = complete and not (one.keep or one.drop)
+            return Locations(Path(root), dict(locations or {}), whole, any_set=bool(one.keep))
+
+        train_place = place(BenchmarkSet(IMAGENET_TRAIN.name))
+        val = place(about.id_set).stream(describe(about.id_set.name))
         found = [_with_list(val, about.id_set, complete=complete)]
-        if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
-            found.append(place.stream(IMAGENET_TRAIN))
+        if train or (train is None and train_place.find(IMAGENET_TRAIN.name) is not None):
+            found.append(train_place.stream(IMAGENET_TRAIN))
         made = Generated(val, seed=seed, decode=loading.get("decode", decode_image))
         for one in about.sets if sets is None else [one for one in about.sets if one.name in sets]:
-            if not complete and one.name not in _GENERATED and place.find(one.name) is None:
+            about_set = describe(one.name)
+            if not complete and one.name not in _GENERATED and place(one).find(one.name) is None:
                 _warn(f"{one.name} not found below {root}, so it is left out of benchmark {name!r}")
                 continue
-            where = any_number if one.keep else place
-            found.append(_with_list(where.found_or_generated(describe(one.name), made), one, complete=complete))
+            found.append(_with_list(place(one).found_or_generated(about_set, made), one, complete=complete))
+        if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
+            raise DataError(
+                f"none of the test sets of benchmark {name!r} found below {root}; see `oodlit shards build`"
+            )
         if about.class_subset:
             loading.setdefault("class_subset", about.class_subset)
         loading["evaluation"] = about.evaluation | dict(loading.get("evaluation") or {})

@@ -118,10 +118,11 @@ class Locations:
         root: The folder.
         given: Locations of sets that are elsewhere, by name.
         complete: Whether sets must be complete.
+        any_set: Whether shards of another known data set are accepted, of which a list chooses.
     """
 
-    def __init__(self, root: Path, given: dict[str, Shards], complete: bool) -> None:
-        self.root, self.given, self.complete = root, given, complete
+    def __init__(self, root: Path, given: dict[str, Shards], complete: bool, *, any_set: bool = False) -> None:
+        self.root, self.given, self.complete, self.any_set = root, given, complete, any_set
 
     def find(self, name: str) -> Shards | None:
         """Location of a set; None if it does not exist."""
@@ -157,4 +158,4 @@ class Locations:
                 f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
                 f" locations={{{description.name!r}: ...}}"
             )
-        return set_stream(description, location, complete=self.complete)
+        return set_stream(description, location, complete=self.complete, any_set=self.any_set)

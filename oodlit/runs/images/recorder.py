@@ -25,6 +25,7 @@ from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
 from oodlit.results.files.class_sums import estimates
 from oodlit.results.files.image_features import write_features
+from oodlit.results.info import check_aggregates
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.views.sampled_images import accepted_by_most, sampled_images
 from oodlit.runs.datasets import dataset_infos
@@ -135,9 +136,10 @@ class ImageRecorder(ScoredRun):
         """Empty rows by data set; all training images together are one set.
 
         Raises:
-            InvalidArgumentError: A pool has fewer classes than the network.
+            InvalidArgumentError: A pool has fewer classes than the network, or a mean over data sets is not possible.
         """
         rows: dict[str, ImageRows] = {}
+        check_aggregates(self.images.evaluation, self.datasets())
         for info in self.datasets():
             able = list(self.detectors) if info.role is not Role.TRAIN else self._able_to_score_samples()
             if info.role is Role.POOL:

@@ -49,7 +49,8 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
         Position of the sample for each name; -1 if it is missing.
 
     Raises:
-        DataError: Several samples match a name, and not exactly one of them has this very name.
+        DataError: Several samples match a name, and not exactly one of them has this very name, or two names match the
+            same sample.
 
     Example:
         >>> found = [SampleFacts(path, -1, -1) for path in ("x/b.PNG", "x/a.jpg", "y/a.jpg")]
@@ -75,6 +76,10 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
                 " remove all but one of them"
             )
         positions[place] = exact[0][1]
+    of_image: dict[int, int] = {}
+    for place, position in enumerate(positions):
+        if position >= 0 and (other := of_image.setdefault(position, place)) != place:
+            raise DataError(f"{what}: {names[other]!r} and {names[place]!r} of the list match the same image")
     return positions
 
 

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+
+from oodlit.base.errors import UnknownNameError
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,9 @@ class BenchmarkDescription:
         boxes: Whether it evaluates object detectors instead of classifiers.
         source: Where the benchmark is described.
         citation: Authors, title, venue, year.
+
+    Raises:
+        UnknownNameError: A mean is over a set that the benchmark does not have.
     """
 
     name: str
@@ -50,6 +56,11 @@ class BenchmarkDescription:
     boxes: bool = False
     source: str = ""
     citation: str = ""
+
+    def __post_init__(self) -> None:
+        """Check that means are over sets of the benchmark."""
+        for one in chain.from_iterable(self.aggregates.values()):
+            UnknownNameError.check(f"set of {self.name!r}", one, [known.name for known in self.sets])
 
     @property
     def evaluation(self) -> dict[str, object]:
