@@ -54,7 +54,7 @@ class Benchmark(OODDataModule):
     Raises:
         UnknownNameError: There is no such benchmark, or it has no such set.
         InvalidArgumentError: The benchmark evaluates object detectors, or a set is chosen twice.
-        DataError: A set is missing, incomplete, or another one than its folder says, or images of a list are missing or
+        DataError: A set is missing or incomplete, a folder has shards of another set, or images of a list are missing or
             ambiguous.
 
     Warns:
