@@ -54,8 +54,8 @@ class Benchmark(OODDataModule):
     Raises:
         UnknownNameError: There is no such benchmark, or it has no such set.
         InvalidArgumentError: The benchmark evaluates object detectors, or a set is chosen twice.
-        DataError: A set is missing or incomplete, a folder has shards of another set, or images of a list are missing or
-            ambiguous.
+        DataError: A set is missing or incomplete, a folder has shards of another set, or images of a list are missing
+            or ambiguous.
 
     Warns:
         MissingSetWarning: `complete` is False, and a set or images of a list are missing.
