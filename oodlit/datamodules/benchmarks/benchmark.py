@@ -1,7 +1,7 @@
 """A benchmark by its name: sets, lists of images, ID split, rules and means over sets."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.datamodules.benchmarks.imagenet import Generated, Locations
 from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import describe_benchmark
-from oodlit.datamodules.benchmarks.tables.description import BenchmarkSet
+from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescription, BenchmarkSet
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import repeated
@@ -79,15 +79,7 @@ class Benchmark(OODDataModule):
             raise InvalidArgumentError(
                 f"benchmark {name!r} evaluates object detectors; use ObjectBenchmark.fmiyc or `oodlit objects evaluate`"
             )
-        if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
-            raise InvalidArgumentError(
-                f"sets: expected a list of different sets of {name!r}, or None for all; got {sets!r}"
-            )
-        for chosen in sets or ():
-            UnknownNameError.check(f"set of {name!r}", chosen, [one.name for one in about.sets])
-        for given in locations or ():
-            known = [one.name for one in (about.id_set, *about.sets)]
-            UnknownNameError.check(f"set of {name!r}", given, [*known, IMAGENET_TRAIN.name])
+        _check_names(about, sets, locations or ())
 
         def place(one: BenchmarkSet) -> Locations:
             whole = complete and not (one.keep or one.drop)
@@ -124,6 +116,19 @@ class Benchmark(OODDataModule):
                     f"{stream.name}: expected {there:,} images in benchmark {self.about.name!r}, got {number:,};"
                     " download the official archive again, or pass complete=False to use them as they are"
                 )
+
+
+def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locations: Iterable[str]) -> None:
+    """Check the names of chosen sets, and of sets with a location."""
+    if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
+        raise InvalidArgumentError(
+            f"sets: expected a list of different sets of {about.name!r}, or None for all; got {sets!r}"
+        )
+    known = [one.name for one in about.sets]
+    for chosen in sets or ():
+        UnknownNameError.check(f"set of {about.name!r}", chosen, known)
+    for given in locations:
+        UnknownNameError.check(f"set of {about.name!r}", given, [about.id_set.name, *known, IMAGENET_TRAIN.name])
 
 
 _GENERATED = ("unit_tests", "imagenet_c")
