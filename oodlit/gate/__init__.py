@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from oodlit.gate.drift import DriftAlarm as DriftAlarm
     from oodlit.gate.drift import DriftTest as DriftTest
     from oodlit.gate.gate import Gate as Gate
+    from oodlit.gate.monitor import DriftWarning as DriftWarning
     from oodlit.gate.monitor import Monitor as Monitor
     from oodlit.gate.monitor import RefusalWarning as RefusalWarning
     from oodlit.gate.threshold import Threshold as Threshold

@@ -21,6 +21,7 @@ from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.gate.calibration import Calibration, Decision
 from oodlit.gate.decoding import decoder_for
+from oodlit.gate.drift import DriftTest
 from oodlit.gate.gate_folder import WEIGHTS, load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
 from oodlit.gate.inputs import ImageLike, batches_of
@@ -207,9 +208,31 @@ class Gate:
         """The reason for each class that has no p-values, by index; only with `per_class`."""
         return self._decide.no_p_value
 
-    def monitor(self, *, confidence: float | None = None) -> Monitor:
-        """Return a `Monitor`, which counts refusals and warns when their rate differs from the rate of the ID set."""
-        return Monitor(self, confidence=confidence)
+    def monitor(
+        self,
+        *,
+        confidence: float | None = None,
+        false_alarm_rate: ShareLike = 0.01,
+        state: str | os.PathLike[str] | None = None,
+    ) -> Monitor:
+        """Return a `Monitor`, which counts refusals and tests the scores for drift.
+
+        Args:
+            confidence: See `Monitor`.
+            false_alarm_rate: Largest probability of a false alarm about drift over unlimited time, in (0, 1). A gate
+                that was saved by an earlier version has no ID scores, so its monitor does not test for drift.
+            state: File that `Monitor.save` wrote, to continue; if it does not exist, the monitor starts from scratch.
+
+        Raises:
+            InvalidArgumentError: A fraction is out of range, or the file belongs to another gate.
+            DataError: The file is damaged.
+        """
+        known = self.calibration
+        drift = None if known is None else DriftTest(known.scores, false_alarm_rate=false_alarm_rate)
+        monitor = Monitor(self, confidence=confidence, drift=drift)
+        if state is not None and Path(state).exists():
+            monitor.restore(state)
+        return monitor
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write everything that `load` requires to a new folder: weights, detector, threshold and class names.

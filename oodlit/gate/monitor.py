@@ -1,21 +1,44 @@
 """Monitor whether a gate refuses more or fewer images than the ID set predicts."""
 
 import math
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import msgspec
 from scipy.special import betaln, xlog1py, xlogy
 
+from oodlit.base.atomic import write_text
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.json_files import read_json, to_json
+from oodlit.gate.drift import DriftState, DriftTest
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
+from oodlit.metrics.numerics.ranking import ScoreLike
 from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_interval
 
 
 class RefusalWarning(UserWarning):
     """The fraction of refused images differs from the fraction that the ID set predicts."""
+
+
+class DriftWarning(UserWarning):
+    """The scores have changed, see `DriftTest`."""
+
+
+class MonitorState(msgspec.Struct):
+    """What a `Monitor` remembers: the file that `Monitor.save` writes."""
+
+    cut: float
+    num_images: int
+    num_refused: int
+    num_p_values: int
+    sum_p_values: float
+    was_outside: bool
+    drift: DriftState | None = None
 
 
 @runtime_checkable
@@ -79,25 +102,27 @@ class Monitor:
 
     Call it in place of the gate. It compares two intervals: the running interval of the fraction of refused images,
     which is valid at all times, and the interval of the fraction of ID images that the threshold refuses. As long as
-    they overlap, the images may be like those of the ID set.
+    they overlap, the images may be like those of the ID set. Beside this count, it tests all scores for drift.
 
     Args:
         gate: The gate.
         confidence: Nominal coverage of both intervals, in (0, 1). None (default) = the one of the gate's threshold.
+        drift: Test of the scores for drift; None (default) = none. `Gate.monitor` creates it.
 
     Warns:
         RefusalWarning: Each time the intervals cease to overlap.
+        DriftWarning: Once, when drift is found; the text states when and by how much the scores have changed.
 
     Example:
         >>> monitor = Monitor(gate)  # doctest: +SKIP
         >>> verdicts = monitor(images)  # doctest: +SKIP
         >>> print(monitor)  # doctest: +SKIP
         refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; the ID set predicts 5.1 % [3.5 %, 7.4 %];
-        mean p-value 0.47 (ID images: 0.5)
+        mean p-value 0.47 (ID images: 0.5); no drift found in 500 images
     """
 
-    def __init__(self, gate: Decides, *, confidence: float | None = None) -> None:
-        self.gate = gate
+    def __init__(self, gate: Decides, *, confidence: float | None = None, drift: DriftTest | None = None) -> None:
+        self.gate, self.drift = gate, drift
         self.confidence = check_confidence(gate.threshold.confidence if confidence is None else confidence)
         self._lock = threading.Lock()
         self._was_outside = False
@@ -110,22 +135,65 @@ class Monitor:
         with self._lock:
             self._p_values += len(p_values)
             self._sum += sum(p_values)
-        self.count(verdict.accepted for verdict in verdicts)
+        self.count((verdict.accepted for verdict in verdicts), scores=[verdict.score for verdict in verdicts])
         return verdicts
 
-    def count(self, accepted: Iterable[bool]) -> None:
-        """Count decisions made elsewhere, such as by an exported program."""
+    def count(self, accepted: Iterable[bool], *, scores: ScoreLike = ()) -> None:
+        """Count decisions made elsewhere, such as by an exported program, and test their scores for drift.
+
+        Args:
+            accepted: The decisions.
+            scores: The scores, in the order in which the images arrived; none (default) = do not test.
+
+        Raises:
+            NonFiniteScoreError: NaN among the scores, if the monitor tests for drift; then nothing is counted.
+        """
         decisions = [bool(decision) for decision in accepted]
         with self._lock:
+            has_drifted = False
+            if self.drift is not None:
+                was_quiet = self.drift.alarm is None
+                self.drift.update(scores)
+                has_drifted = was_quiet and self.drift.alarm is not None
             self.num_images += len(decisions)
             self.num_refused += decisions.count(False)
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
             warnings.warn(f"{self}; these images differ from the images of the ID set", RefusalWarning, stacklevel=3)
+        if has_drifted:
+            warnings.warn(f"{self.drift}; the images are no longer like the ID set", DriftWarning, stacklevel=3)
+
+    def save(self, file: str | os.PathLike[str]) -> None:
+        """Write counts and drift test to a JSON file, atomically; `restore` and `Gate.monitor(state=...)` read it."""
+        with self._lock:
+            counts = (self.num_images, self.num_refused, self._p_values, self._sum, self._was_outside)
+            drift = self.drift.state() if self.drift else None
+            state = MonitorState(self.gate.threshold.cut, *counts, drift=drift)
+        write_text(file, to_json(state))
+
+    def restore(self, file: str | os.PathLike[str]) -> None:
+        """Continue from a file that `save` wrote.
+
+        Raises:
+            FileNotFoundError: There is no such file.
+            DataError: The file is damaged.
+            InvalidArgumentError: It belongs to a gate with another threshold or other ID scores.
+        """
+        state = read_json(Path(file), MonitorState)
+        if state.cut != (cut := self.gate.threshold.cut):
+            raise InvalidArgumentError(f"{file}: expected a monitor of a gate with the cut {cut}, got {state.cut}")
+        with self._lock:
+            if self.drift and state.drift:
+                self.drift.restore(state.drift)
+            self.num_images, self.num_refused = state.num_images, state.num_refused
+            self._p_values, self._sum, self._was_outside = state.num_p_values, state.sum_p_values, state.was_outside
 
     def reset(self) -> None:
-        """Restart the counts, for example daily: old images hide recent changes."""
+        """Restart the counts, for example daily: old images hide recent changes.
+
+        The test for drift continues, since its false-alarm rate covers unlimited time; restart it with `drift.reset()`.
+        """
         with self._lock:
             self.num_images = self.num_refused = self._p_values = 0
             self._sum = 0.0
@@ -166,7 +234,8 @@ class Monitor:
         if self.num_images:
             seen = f"refused {self.num_refused} of {self.num_images} images: {percent(self.share, self.interval)}"
         p_values = f"; mean p-value {self.mean_p_value:.2g} (ID images: 0.5)" if self._p_values else ""
-        return f"{seen}; the ID set predicts {percent(expected, self.expected)}{p_values}"
+        drift = f"; {self.drift}" if self.drift else ""
+        return f"{seen}; the ID set predicts {percent(expected, self.expected)}{p_values}{drift}"
 
 
 def _percent(share: float, interval: tuple[float, float]) -> str:

@@ -1,8 +1,10 @@
 """Counting refusals: the interval holds at all times; one warning comes when the share leaves what was predicted."""
 
+import dataclasses
 import math
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import beta
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.gate import Monitor, RefusalWarning, Threshold, Verdict
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.gate import DriftTest, DriftWarning, Monitor, RefusalWarning, Threshold, Verdict
 from oodlit.gate.monitor import running_interval
 
 
@@ -104,3 +106,45 @@ def test_numbers_out_of_range() -> None:
         running_interval(3, 2)
     with pytest.raises(InvalidArgumentError, match="confidence"):
         Monitor(Told(), confidence=1.0)
+
+
+def test_drift_is_reported_once_and_survives_a_restart(tmp_path: Path) -> None:
+    """A service that is restarted after every 50 images reports the same as one that is not."""
+    known, unknown = np.random.default_rng(0).normal(size=(2, 400))
+    stream = [*known[:200].tolist(), *(unknown[:200] - 3).tolist()]
+    accepted = [place % 20 > 0 for place in range(400)]
+    whole = Monitor(Told(), drift=DriftTest(known))
+    whole.count(accepted[:200], scores=stream[:200])
+    assert str(whole).endswith("; no drift found in 200 images")
+    with pytest.warns(DriftWarning, match=r"drift at image 2\d\d: since about image (19|20)\d, .* lowest 1 %") as seen:
+        whole.count(accepted[200:], scores=stream[200:])
+    assert len(seen) == 1
+    file, texts = tmp_path / "monitor.json", []
+    for start in range(0, 400, 50):
+        part = Monitor(Told(), drift=DriftTest(known))
+        if start:
+            part.restore(file)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            part.count(accepted[start : start + 50], scores=stream[start : start + 50])
+        texts += [warning for warning in caught if warning.category is DriftWarning]
+        part.save(file)
+    assert len(texts) == 1
+    assert str(part) == str(whole)
+    part.reset()
+    assert "drift at image" in str(part), "the test is not a daily one"
+    part.drift.reset()
+    assert "no drift found in 0 images" in str(part)
+
+
+def test_files_of_other_monitors_are_refused(tmp_path: Path) -> None:
+    Monitor(Told(), drift=DriftTest([1.0, 2.0])).save(tmp_path / "monitor.json")
+    with pytest.raises(InvalidArgumentError, match="expected a state with the ID scores"):
+        Monitor(Told(), drift=DriftTest([1.0, 3.0])).restore(tmp_path / "monitor.json")
+    moved = Told()
+    moved.threshold = dataclasses.replace(moved.threshold, cut=1.0)
+    with pytest.raises(InvalidArgumentError, match=r"the cut 1.0, got 0"):
+        Monitor(moved).restore(tmp_path / "monitor.json")
+    (tmp_path / "monitor.json").write_text("{}")
+    with pytest.raises(DataError, match="missing required field"):
+        monitor().restore(tmp_path / "monitor.json")
