@@ -278,7 +278,7 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     limit.check_names(results.detectors, [*datasets, *results.settings.aggregates], results.settings)
     if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
-            f"limit '{limit}': '*' stands for every requested detector, but {missing[0]}; name the detectors in the"
+            f"limit '{limit}': '*' means every requested detector, but {missing[0]}; name the detectors in the"
             " limit, or run without the missing detector"
         )
     table = results.table[_is_meant(results, limit)]
