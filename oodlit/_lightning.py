@@ -58,19 +58,33 @@ def check_package(owner: str, part: object, kind: type, what: str) -> None:
             )
 
 
-class Module(pl.LightningModule):
-    """Base class of oodlit's modules: reports a Trainer of the other package as an error that names the way out.
+def _join_other() -> None:
+    """Give `Module` the other package's `LightningModule` as a second base, if that package is imported.
 
-    If the other package is imported, the class gets the other `LightningModule` as a second base. Otherwise the other
-    Trainer would refuse the module before oodlit can explain why.
+    Otherwise the other Trainer would refuse the module before oodlit can explain why.
     """
+    other = sys.modules.get("lightning.pytorch" if pl.__name__ == "pytorch_lightning" else "pytorch_lightning")
+    base = getattr(other, "LightningModule", None)  # None during its import
+    if base is not None and base not in Module.__mro__:
+        Module.__bases__ = (*Module.__bases__, base)
+
+
+class _Asked:
+    """Joins the other package when `isinstance` asks for the class: it may be imported after the object was made."""
+
+    @property
+    def __class__(self) -> type:  # type: ignore[misc]  # nobody sets it
+        """The class of the object."""
+        _join_other()
+        return type(self)
+
+
+class Module(_Asked, pl.LightningModule):
+    """Base class of oodlit's modules: reports a Trainer of the other package as an error that names the way out."""
 
     def __init__(self) -> None:
         super().__init__()
-        other = sys.modules.get("lightning.pytorch" if pl.__name__ == "pytorch_lightning" else "pytorch_lightning")
-        base = getattr(other, "LightningModule", None)  # None during its import
-        if base is not None and base not in Module.__mro__:
-            Module.__bases__ = (*Module.__bases__, base)
+        _join_other()
 
     @property
     def trainer(self) -> Any:

@@ -226,7 +226,7 @@ def test_evaluate_writes_results_page_and_its_own_configuration(
     assert main(["evaluate", "--config", str(config), "--out", str(out), "--detectors+=Energy", "--tpr", "0.9"]) == 0
     text = capsys.readouterr().out
     assert "digits_near" in text
-    assert "energy" in text
+    assert "\nEnergy " in text
     assert str(out / "report.html") in text
     assert (out / "report.html").is_file()
     results = Results.load(out)

@@ -263,8 +263,8 @@ def test_a_run_that_has_come_to_its_end_is_not_repeated(
     second = capsys.readouterr().out
     assert "pass --again to repeat it" in " ".join(second.split())
     assert (tmp_path / "out" / "run.json").stat().st_mtime_ns == written
-    assert [line for line in second.splitlines() if line.startswith("msp")] == [
-        line for line in first.splitlines() if line.startswith("msp")
+    assert [line for line in second.splitlines() if line.startswith("MSP")] == [
+        line for line in first.splitlines() if line.startswith("MSP")
     ]
     assert run(lambda config: config.update(again=True)) == 0
     assert (tmp_path / "out" / "run.json").stat().st_mtime_ns > written

@@ -133,3 +133,40 @@ def test_both_packages_in_any_order_run_or_are_explained(imports, ours):
         assert f"got one of the package '{other}'" in text
         assert f"Use {ours}" in text
         assert f"write `import {other}` above all imports of oodlit" in text
+
+
+LATER = """
+import warnings
+warnings.simplefilter("ignore")
+from torch import nn
+from oodlit import OODModule
+from oodlit.callbacks import OODDetection
+from oodlit.datamodules import DigitsBenchmark
+from oodlit.detectors import MSP
+
+data = DigitsBenchmark(per_test=2)
+module = OODModule(nn.Sequential(nn.Flatten(), nn.Linear(192, 7)), transform=data.transform)
+detection = OODDetection([MSP()])
+import {other} as pl
+options = {{"accelerator": "cpu", "logger": False, "enable_progress_bar": False}}
+class Plain(pl.LightningModule):
+    def predict_step(self, batch):
+        return batch
+for model, callbacks in ((module, []), (module, [detection]), (Plain(), [detection])):
+    try:
+        pl.Trainer(callbacks=callbacks, **options).predict(model, data, return_predictions=False)
+    except Exception as error:
+        print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize(("first", "other"), [("pytorch_lightning", "lightning"), ("lightning", "pytorch_lightning")])
+def test_parts_that_exist_before_the_other_package_is_imported_are_explained(first: str, other: str) -> None:
+    done = in_a_new_process(f"import {first}\n{LATER.format(other=other)}")
+    assert done.returncode == 0, done.stderr[-1500:]
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    for line in lines:
+        assert line.startswith("InvalidArgumentError")
+        assert f"got one of the package {other!r}" in line
+        assert f"write `import {other}` above all imports of oodlit" in line

@@ -256,3 +256,13 @@ def test_many_classes_make_no_endless_figure(names):
     assert chart.title.endswith("the 100 highest of 300 classes")
     figure = plots.fpr_per_class(results)
     assert max(figure.get_size_inches()) < 60
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_the_legend_of_histograms_is_not_cut(results, number) -> None:
+    figure = results.plot("score_histograms", detectors=results.detectors[:number])
+    figure.draw_without_rendering()
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.width

@@ -86,7 +86,9 @@ def _(chart: Histograms) -> Figure:
     for axes in places[len(chart.panels) :]:
         axes.set_axis_off()
     handles, labels = places[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=len(labels), fontsize=8, frameon=False)
+    fitting = int(14 * figure.get_figwidth()) // (max(map(len, labels)) + 8)  # of about 14 characters per inch
+    ncols = min(max(fitting, 1), len(labels))
+    figure.legend(handles, labels, loc="outside upper left", ncols=ncols, fontsize=8, frameon=False)
     return figure
 
 
