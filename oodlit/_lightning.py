@@ -72,8 +72,8 @@ def _join_other() -> None:
 class _Asked:
     """Joins the other package when `isinstance` asks for the class: it may be imported after the object was made."""
 
-    @property
-    def __class__(self) -> type:  # type: ignore[misc]  # nobody sets it
+    @property  # type: ignore[misc]  # nobody sets it
+    def __class__(self) -> type:
         """The class of the object."""
         _join_other()
         return type(self)
