@@ -9,6 +9,8 @@ from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.base.outputs import BackboneFacts as BackboneFacts
+    from oodlit.detectors.combinations.combined import Combined as Combined
+    from oodlit.detectors.combinations.sirc import SIRC as SIRC
     from oodlit.detectors.contract.detector import Detector as Detector
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         RelativeMahalanobisPlusPlus as RelativeMahalanobisPlusPlus,
     )
     from oodlit.detectors.distances.she import SHE as SHE
+    from oodlit.detectors.formulas.p_values import benjamini_yekutieli as benjamini_yekutieli
     from oodlit.detectors.formulas.shaping import Shaping as Shaping
     from oodlit.detectors.logits.energy import Energy as Energy
     from oodlit.detectors.logits.entropy import Entropy as Entropy

@@ -43,7 +43,7 @@ class Scoring:
         self.defers_on = frozenset({"cuda"})
         """Types of devices that work asynchronously; their checks are deferred to the end of the batch."""
         self._unusual = 0
-        self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
+        self._foreign = {name for name, detector in detectors.items() if not detector.is_built_in}
 
     @property
     def active(self) -> list[str]:
@@ -122,12 +122,6 @@ class Scoring:
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:
             raise error
-
-
-def _is_foreign(detector: Detector) -> bool:
-    """Whether a detector, or one inside it, is a custom one, which may write to shared tensors."""
-    kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
-    return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
 
 
 def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tuple[Statistics, Head | None]:

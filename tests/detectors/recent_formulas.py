@@ -66,3 +66,34 @@ def act_sub(p: Problem, percent: float = 95.0, power: float = 2.0, dim: int | No
         return float((energy(x) - offset) * (-math.log(1 - max(cosine, 0.0))) ** power)
 
     return each(p.q, score)
+
+
+def p_value(s: float, calibration: list[float]) -> float:
+    """The fraction of calibration scores that are not above s, one more on both sides; between two, a straight line."""
+    rank = float(sum(c <= s for c in calibration))
+    if 0 < rank < len(calibration):
+        low, high = max(c for c in calibration if c <= s), min(c for c in calibration if c > s)
+        if s > low:
+            rank += (s - low) / (high - low)
+    return (1 + rank) / (len(calibration) + 1)
+
+
+def combined(tests: list[Array], training: list[Array]) -> Array:
+    """Magesh et al., 2022: the smallest of K p_(i) / i; scores of the test and training images, one array per part."""
+    result = []
+    for scores in zip(*tests, strict=True):
+        p = sorted(p_value(s, list(c)) for s, c in zip(scores, training, strict=True))
+        result.append(min(len(p) * p[i - 1] / i for i in range(1, len(p) + 1)))
+    return np.array(result)
+
+
+def refused(p: Array, alpha: float) -> bool:
+    """Benjamini and Yekutieli, 2001: of one image, from its p-values."""
+    harmonic = sum(1 / i for i in range(1, len(p) + 1))
+    return any(sorted(p)[i - 1] <= alpha * i / (len(p) * harmonic) for i in range(1, len(p) + 1))
+
+
+def sirc(distance: Array, s2: Array, training: Array) -> Array:
+    """Xia and Bouganis, ACCV 2022: from the largest value of S1 minus S1; mean and deviation of S2 over training."""
+    a, b = np.mean(training) - 3 * np.std(training), 1 / np.std(training)
+    return np.array([-math.log(d) - math.log1p(math.exp(-b * (s - a))) for d, s in zip(distance, s2, strict=True)])

@@ -54,7 +54,7 @@ KEYS = {
     *("relative_cosine", "relative_mahalanobis", "residual", "scale", "she", "temperature_scaled_msp", "vim", "vra"),
     *("mahalanobis_plus_plus", "relative_mahalanobis_plus_plus", "cop", "corp", "lts", "bats", "neco"),
     *("ca_ref", "cad_ref", "opt_fs", "wei_per", "ada_scale", "iodin", "pro", "nac"),
-    *("ras", "ora", "act_sub", "mcm", "gl_mcm", "neg_label", "csp"),
+    *("ras", "ora", "act_sub", "mcm", "gl_mcm", "neg_label", "csp", "combined", "sirc"),
 }
 
 

@@ -14,8 +14,11 @@ from oodlit.detectors import (
     GEN,
     KNN,
     MSP,
+    ORA,
+    RAS,
     SCALE,
     SHE,
+    ActSub,
     Cosine,
     Detector,
     Energy,
@@ -59,6 +62,9 @@ GOLDENS: dict[str, Callable[[], Detector]] = {
     "she": SHE,
     "fdbd": FDBD,
     "nnguide": NNGuide,
+    "ras": RAS,
+    "ora": ORA,
+    "act_sub": lambda: ActSub(bank_size=12_000),
 }
 TO_GOLDEN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "msp": np.exp,  # the score is log p
@@ -113,7 +119,7 @@ def test_confident_images_against_sixty_digits(part: str) -> None:
 
 def test_every_golden_is_compared() -> None:
     assert {key.split("/")[0] for key in golden_scores()} == set(GOLDENS)
-    assert len(GOLDENS) == 23
+    assert len(GOLDENS) == 26
 
 
 @pytest.mark.parametrize("size", [7, 256, 12_000])

@@ -22,10 +22,12 @@ from oodlit.detectors import (
     RAS,
     SCALE,
     SHE,
+    SIRC,
     VRA,
     ActSub,
     CADRef,
     CARef,
+    Combined,
     CoP,
     CoRP,
     Cosine,
@@ -57,7 +59,8 @@ MAKES: list[Callable[[], Detector]] = [
     *(MSP, MaxLogit, Energy, Entropy, GEN, KLMatching, TemperatureScaledMSP, Mahalanobis, RelativeMahalanobis, ViM),
     *(Residual, ReAct, Cosine, RelativeCosine, GradNorm, DICE, ASH, SCALE, SHE, FDBD, NCI, VRA, DDU),
     *(MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, CoP, CoRP, LTS, BATS, NECO, CARef, CADRef, OptFS, WeiPer),
-    *(NAC, RAS, ORA, lambda: Mahalanobis(power=0.5), lambda: ActSub(k=3)),
+    *(NAC, RAS, ORA, lambda: Mahalanobis(power=0.5), lambda: ActSub(k=3), SIRC),
+    *(lambda: SIRC(Entropy(), Residual()), lambda: Combined([Mahalanobis(), Energy(), KNN(k=5)])),
     *(lambda: KNN(k=5), lambda: NNGuide(k=5), lambda: OpenMax(tail=5), lambda: DDU("full"), lambda: DDU("diagonal")),
 ]
 

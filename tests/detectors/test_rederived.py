@@ -223,7 +223,8 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     ),
 }
 ELSEWHERE = {"ada_scale", "iodin", "pro", "odin", "mc_dropout", "lard", "rank_feat"} | {"gl_mcm", "neg_label", "csp"}
-"""Detectors that need a network or words: at the end, in `test_gradient_detectors` and in `test_zero_shot`."""
+ELSEWHERE |= {"combined", "sirc"}
+"""At the end, in `test_gradient_detectors`, `test_zero_shot` and `test_combinations`."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
 NEED_A_COVARIANCE = {
     *(name for name in CASES if name.startswith("mahalanobis")),
@@ -244,7 +245,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 52
+    assert len(keys) >= 54
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

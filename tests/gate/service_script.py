@@ -18,8 +18,8 @@ from oodlit.datamodules import DigitsBenchmark
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import RequirementError
 
-AS_ONNX = ("knn", "mahalanobis", "neg_label")
-SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn")
+AS_ONNX = ("combined", "knn", "neg_label", "sirc")
+SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn", "combined")
 
 
 def main(run: Path, shards: Path, weights: Path, programs: Path, exported: list[str]) -> None:

@@ -24,8 +24,11 @@ from tests.detectors.support import negative_words
 from tests.gate import service_script
 
 HERE = Path(__file__).parent
-EXPORTED = ("cad_ref", "knn", "mahalanobis", "mcm", "msp", "neg_label", "nn_guide", "react", "vim", "wei_per")
-AS_ONNX = ("knn", "mahalanobis", "neg_label")
+EXPORTED = (
+    *("act_sub", "cad_ref", "combined", "knn", "mahalanobis", "mcm", "msp", "neg_label", "nn_guide", "ora", "ras"),
+    *("react", "sirc", "vim", "wei_per"),
+)
+AS_ONNX = ("combined", "knn", "neg_label", "sirc")
 REFUSED = ("odin", "branching")
 Report = dict[str, dict[str, Any]]
 
@@ -58,7 +61,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def report(folder: Path) -> Report:
     where = (folder / name for name in ("run", "shards", "weights.pt", "programs"))
     exported = [*EXPORTED, *REFUSED]
-    done = run_function(service_script.main, *where, exported, folder=folder / "logs", each=[{}], timeout=300)
+    done = run_function(service_script.main, *where, exported, folder=folder / "logs", each=[{}], timeout=600)
     check_ended(done)
     found: Report = json.loads(done[0].stdout)
     return found
@@ -76,7 +79,7 @@ def test_every_image_gets_the_score_and_the_decision_of_the_run(report: Report) 
 
 def test_saved_gates_say_the_same(report: Report) -> None:
     saved = [of["saved"] for of in report.values() if "saved" in of]
-    assert saved == [True] * 6
+    assert saved == [True] * 7
 
 
 def test_exported_gates_say_the_same_without_oodlit(report: Report, folder: Path) -> None:

@@ -14,11 +14,14 @@ from oodlit.detectors import (
     ODIN,
     RAS,
     SCALE,
+    SIRC,
     VRA,
     ActSub,
     CADRef,
+    Combined,
     CoRP,
     Cosine,
+    Entropy,
     LaRD,
     Mahalanobis,
     MaxLogit,
@@ -28,6 +31,7 @@ from oodlit.detectors import (
     RankFeat,
     ReAct,
     RelativeCosine,
+    Residual,
     WeiPer,
     detectors,
     presets,
@@ -44,6 +48,8 @@ SMALL = {
 """Factories of the detectors whose default settings do not fit the kit's 150 training images and 6 classes."""
 
 VARIANTS = [
+    lambda: Combined([MSP(), ReAct(), Residual()], size=100),
+    lambda: SIRC(Entropy(), KNN(k=5)),
     partial(KNN, k=5, bank_size=100),
     partial(WeiPer, copies=10, perturb="logits"),
     partial(Mahalanobis, power=0.5),
@@ -99,7 +105,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 52
+    assert len(detectors()) >= 54
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

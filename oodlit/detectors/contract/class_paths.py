@@ -57,7 +57,7 @@ def from_config(config: Mapping[str, Any], base: type[T]) -> T:
 
 
 def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
-    """Build an object of class `kind`; nested settings with a `class_path` become objects of `base`.
+    """Build an object of class `kind`; settings with a `class_path`, also in lists, become objects of `base`.
 
     Raises:
         InvalidArgumentError: An argument is unknown or missing.
@@ -74,8 +74,14 @@ def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
         raise InvalidArgumentError(
             f"{kind.__name__}: {error}; its settings: {', '.join(known.parameters) or 'none'}"
         ) from None
-    nested = {n: from_config(v, base) for n, v in settings.items() if isinstance(v, Mapping) and "class_path" in v}
-    return kind(**{**settings, **nested})
+    return kind(**{name: _built(value, base) for name, value in settings.items()})
+
+
+def _built(value: Any, base: type[Any]) -> Any:
+    """Build a nested object, or those of a list; other values stay as they are."""
+    if isinstance(value, list):
+        return [_built(item, base) for item in value]
+    return from_config(value, base) if isinstance(value, Mapping) and "class_path" in value else value
 
 
 def snake_case(name: str) -> str:
@@ -91,4 +97,9 @@ def snake_case(name: str) -> str:
 
 def parameters_of(kind: type) -> Mapping[str, Any]:
     """Return the names and defaults of the constructor's parameters."""
-    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}
+    if kind not in _PARAMETERS:  # read for every scored batch
+        _PARAMETERS[kind] = {name: parameter.default for name, parameter in signature(kind).parameters.items()}
+    return _PARAMETERS[kind]
+
+
+_PARAMETERS: dict[type, Mapping[str, Any]] = {}

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, final
 
@@ -16,13 +16,14 @@ from oodlit.base.checks import (
     check_head,
     check_outputs,
     check_shapes,
+    memo_key,
     plain_mode,
     sizes_of,
     where_float64_is,
 )
 from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.base.fingerprint import check_same
-from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs
+from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract.configured import Configured
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
@@ -94,6 +95,8 @@ class Detector(Configured, ABC):
     """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs built by hand."""
 
     _shapes: Mapping[str, int] = MappingProxyType({})
+    _fit_id: object = None
+    """Shared by all fits on the same statistics and head; None without a fit."""
 
     if TYPE_CHECKING:
 
@@ -147,6 +150,9 @@ class Detector(Configured, ABC):
             with refuse_writes_in_fit(self, given, head):
                 self._fit(given, head)
         self._shapes = shapes
+        if self.has_fit:
+            key = () if head is None else memo_key(head.weight, head.offset)
+            self._fit_id = given.memo(("fit", key), object)
         self._fitted = True
 
     @final
@@ -185,8 +191,28 @@ class Detector(Configured, ABC):
         """
         for part in self.modules():
             if isinstance(part, Detector):
-                part._fitted = True
+                part._fitted, part._fit_id = True, object() if part.has_fit else None
         self._shapes, self.notes, self.fitted_on = dict(sizes), tuple(notes), fitted_on
+
+    @final
+    def adopt(self, twin: "Detector") -> None:
+        """Take over the fit of a detector with the same class, settings and state; their tensors are then shared."""
+        for own, other in zip(self.modules(), twin.modules(), strict=True):
+            for name, buffer in other.named_buffers(recurse=False):
+                setattr(own, name, buffer)
+            if isinstance(own, Detector) and isinstance(other, Detector):
+                own._fit_id = other._fit_id
+
+    @property
+    def identity(self) -> Hashable:
+        """Equal for detectors that return the same scores: those with the same class, settings and fit."""
+        return type(self), repr(self), self._fit_id
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether this and all nested detectors are oodlit's own; custom ones may write to shared tensors."""
+        kinds = (type(part) for part in self.modules() if isinstance(part, Detector))
+        return all(kind.__module__.partition(".")[0] == "oodlit" for kind in kinds)
 
     @final
     def unchecked_score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
@@ -219,12 +245,20 @@ class Detector(Configured, ABC):
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
             with refuse_writes_in_score(self, outputs):
-                scores = self._score(outputs)
+                scores = self._score_once(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
                 f"{self!r}: expected scores of shape (batch,), got {tuple(scores.shape)} for {len(outputs)} images"
             )
         return scores.clone()  # never a view of what other detectors read
+
+    @final
+    def _score_once(self, outputs: Outputs) -> Scores:
+        """Score a batch; once for all equal detectors, alone or as parts of others."""
+        if not self.is_built_in:
+            return self._score(outputs)
+        # In a tuple: never handed out, so that nobody can write to it.
+        return outputs.memo(("score", self.identity), lambda: (self._score(outputs),))[0]
 
     @final
     def confidences(self, scores: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
@@ -251,7 +285,12 @@ class Detector(Configured, ABC):
     @property
     def is_fitted(self) -> bool:
         """Whether `score` can be called: after a fit, or if the detector requires neither statistics nor the head."""
-        return self._fitted or not (self.required_statistics or "head" in self.required_needs)
+        return self._fitted or not self.has_fit
+
+    @property
+    def has_fit(self) -> bool:
+        """Whether the detector requires training images or the head, so that it must be fitted."""
+        return bool(self.required_statistics or "head" in self.required_needs)
 
     @final
     def nested_detectors(self) -> list["Detector"]:

@@ -5,7 +5,7 @@ A folder contains `detectors.json` (version, settings, origin of the fit) and `d
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -213,7 +213,22 @@ def _detectors(
             raise KeyError(f"{entry['name']}: missing tensor {missing[0]}")
         detector.restore(entry.get("shapes", {}), entry.get("notes", ()), fitted_on)
         detectors[entry["name"]] = detector
+    _share(detectors.values())
     return detectors
+
+
+def _share(detectors: Iterable[Detector]) -> None:
+    """Let equal detectors and parts share one fit, as after a run, so that a batch is scored once for all of them."""
+    known: dict[str, Detector] = {}
+    for part in (part for detector in detectors for part in detector.modules() if isinstance(part, Detector)):
+        twin = known.setdefault(repr(detector_to_config(part)), part)
+        own, others = dict(part.named_buffers()), dict(twin.named_buffers())
+        if part is not twin and own.keys() == others.keys() and all(_same(own[n], others[n]) for n in own):
+            part.adopt(twin)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.dtype == other.dtype and torch.equal(one, other)
 
 
 def detector_to_config(detector: Detector) -> dict[str, Any]:
@@ -224,5 +239,14 @@ def detector_to_config(detector: Detector) -> dict[str, Any]:
         >>> detector_to_config(Energy())
         {'class_path': 'oodlit.detectors.Energy', 'init_args': {'temperature': 1.0}}
     """
-    arguments = {n: detector_to_config(v) if isinstance(v, Detector) else v for n, v in detector.settings.items()}
-    return {"class_path": public_path(type(detector)), "init_args": arguments}
+    return {
+        "class_path": public_path(type(detector)),
+        "init_args": {n: _plain(v) for n, v in detector.settings.items()},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Convert a setting that is a detector, or a list of them, to plain values."""
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return detector_to_config(value) if isinstance(value, Detector) else value

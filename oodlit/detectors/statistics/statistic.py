@@ -246,15 +246,30 @@ class Statistics(Mapping[type[Statistic], Statistic]):
 
     def state(self) -> dict[str, Any]:
         """All that was accumulated, as plain values and tensors."""
-        states = {kind.__name__: statistic.state() for kind, statistic in self.items()}
+        states = {_key(kind): statistic.state() for kind, statistic in self.items()}
         return {"statistics": states, "shapes": dict(self.shapes), "sizes": dict(self.sizes)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Replace what was accumulated by the return value of an earlier `state`."""
+        """Replace what was accumulated by the return value of an earlier `state`.
+
+        Raises:
+            InvalidArgumentError: An earlier version saved several statistics under one name.
+        """
         for kind, statistic in self.items():
-            statistic.restore(state["statistics"][kind.__name__])
+            key = _key(kind) if _key(kind) in state["statistics"] else kind.__name__  # as earlier versions wrote it
+            if key != _key(kind) and [other.__name__ for other in self].count(key) > 1:
+                raise InvalidArgumentError(
+                    f"the saved statistics of an earlier version mix up several {key}; start the run again"
+                )
+            statistic.restore(state["statistics"][key])
         self.shapes |= state["shapes"]
         self.sizes |= state["sizes"]
+
+
+def _key(kind: type[Statistic]) -> str:
+    """Return the name of a statistic in saved states; with its settings if a function created the class."""
+    function, settings = getattr(kind, "made_by", (kind, ""))
+    return f"{function.__name__}{settings}"
 
 
 def _tensors_in(value: object) -> list[torch.Tensor]:

@@ -1,0 +1,1 @@
+"""Detectors made of other detectors."""
