@@ -80,7 +80,7 @@ def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
         'first rows: 1, 4, 5'
     """
     if outputs.keys is None:
-        return f"first positions: {', '.join(map(str, rows[:3]))}"
+        return f"first rows: {', '.join(map(str, rows[:3]))}"
     return f"first: {', '.join(outputs.keys[i] for i in rows[:3])}"
 
 

@@ -158,7 +158,7 @@ class TestRefusals:
 
     def test_another_listing(self, tmp_path: Path) -> None:
         self.build(tmp_path, ["a.png", "b.png"])
-        with pytest.raises(DataError, match=r"s-test-000001\.tar was built from another listing .*'c\.png'"):
+        with pytest.raises(DataError, match=r"s-test-000001\.tar was built from other files .*'c\.png'"):
             self.build(tmp_path, ["a.png", "c.png"])
         with pytest.raises(DataError, match=r"1 shards in .* are left over .*first: s-test-000001\.tar"):
             self.build(tmp_path, ["a.png"])
