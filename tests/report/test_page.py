@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from oodlit.detectors import BATS, KNN, overview
@@ -101,11 +101,14 @@ def plain_structure() -> Counter[str]:
 
 
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@example(names=["0", "1", "2", "3", "_0"])
 @given(names=st.lists(st.text(LETTERS, min_size=1, max_size=12).filter(str.strip), min_size=5, max_size=5, unique=True))
 def test_any_names_leave_the_structure_as_it_is(names: list[str]) -> None:
     taken = {"key", "dataset", "group", "label", "prediction", "model", "n"}
     detectors = tuple(f"{name} " if name in taken else name for name in names[:2])
-    assert Parsed(render({"run": make_results(detectors, tuple(names[2:]), bootstrap=0)})).tags == plain_structure()
+    tags = Parsed(render({"run": make_results(detectors, tuple(names[2:]), bootstrap=0)})).tags
+    del tags["wbr"]  # a long name may break after "_"
+    assert tags == plain_structure()
 
 
 def test_twenty_detectors_and_64_classes() -> None:
