@@ -84,6 +84,7 @@ def test_images_of_other_classes_are_left_out_or_become_an_ood_set() -> None:
 
 
 def test_a_run_of_the_network_and_one_of_a_cache_of_all_classes_agree(tmp_path: Path) -> None:
+    torch.manual_seed(0)  # scores of random weights may be ill-conditioned
     full = make_module()
     make_trainer(FeatureCache(tmp_path)).predict(full, data(), return_predictions=False)
     options = {"class_subset": list(KEPT), "dropped_as": "dropped"}
