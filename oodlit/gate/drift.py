@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from jaxtyping import Float64
 
+from oodlit.base.checks import check_seed
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.fractions import ShareLike
 from oodlit.metrics.numerics.ranking import ScoreLike, as_scores, exact_share
@@ -110,7 +111,7 @@ class DriftTest:
     Args:
         calibration: ID scores that the detector was not fitted on, shape (n,), n >= 1.
         false_alarm_rate: Largest probability of a false alarm over unlimited time, in (0, 1).
-        seed: Seed of the random order of tied scores and of the p-values, >= 0.
+        seed: Seed of the random order of tied scores and of the p-values, an integer from 0 to 2^32 - 1.
 
     Raises:
         InvalidArgumentError: There are no ID scores, or a number is out of range.
@@ -130,8 +131,9 @@ class DriftTest:
 
     def __init__(self, calibration: ScoreLike, *, false_alarm_rate: ShareLike = 0.01, seed: int = 0) -> None:
         scores = _rounded(calibration, "calibration")
-        if not len(scores) or seed < 0:
-            raise InvalidArgumentError(f"DriftTest: expected ID scores and a seed >= 0, got {len(scores)} and {seed}")
+        check_seed("DriftTest", seed)
+        if not len(scores):
+            raise InvalidArgumentError("DriftTest: expected at least one ID score, got none")
         self.false_alarm_rate = float(exact_share(false_alarm_rate, "false_alarm_rate", below_one=True))
         self.seed = seed
         noise = self._draw(len(scores), stream=1)[:, 0]
@@ -163,8 +165,14 @@ class DriftTest:
         ranked = state.alarm.image if state.alarm else state.num_images
         is_whole = len(state.counts) == len(self._sizes) and min(state.counts) > 0
         is_whole &= sum(state.counts) == self._sizes.sum() + ranked and all(len(each) == len(_WIN) for each in bets)
-        if not is_whole or not all(map(math.isfinite, state.capital + state.peak)):
-            raise DataError("DriftTest: the state is damaged: lengths or sums do not match; start a new test")
+        is_whole &= all(map(math.isfinite, state.peak)) and all(0 <= part < math.inf for part in state.capital)
+        for since, hits in zip(state.since, state.hits, strict=False):
+            is_whole &= 1 <= since <= ranked + 1 and 0 <= hits <= max(ranked - since + 1, 0)
+        if alarm := state.alarm:
+            is_whole &= 1 <= alarm.since <= alarm.image and alarm.images == state.num_images - alarm.since + 1
+            is_whole &= 0 <= alarm.hits <= alarm.images and (alarm.low, alarm.high) in _INTERVALS
+        if not is_whole:
+            raise DataError("DriftTest: the state is damaged: its numbers do not match; start a new test")
         self.num_images, self.alarm = state.num_images, msgspec.structs.replace(state.alarm) if state.alarm else None
         self._counts = np.array(state.counts)
         self._capital, self._peak, self._since, self._hits = map(np.array, bets)
@@ -249,5 +257,6 @@ def _reserve(number: int) -> float:
 def _rounded(scores: ScoreLike, name: str) -> Float64[np.ndarray, " n"]:
     """Scores with six significant digits: saturated scores differ in the last digit between batch sizes."""
     mantissa, exponent = np.frexp(as_scores(scores, name).cpu().double().numpy())
-    rounded: np.ndarray = np.ldexp(np.round(mantissa * 2**20), exponent - 20)
+    with np.errstate(over="ignore"):  # the largest numbers become infinite, which changes no rank
+        rounded: np.ndarray = np.ldexp(np.round(mantissa * 2**20), exponent - 20)
     return rounded

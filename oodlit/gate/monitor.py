@@ -12,8 +12,8 @@ import msgspec
 from scipy.special import betaln, xlog1py, xlogy
 
 from oodlit.base.atomic import write_text
-from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.json_files import read_json, to_json
+from oodlit.base.errors import DataError, InvalidArgumentError
+from oodlit.base.json_files import read_json, to_json, to_plain
 from oodlit.gate.drift import DriftState, DriftTest
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
@@ -32,7 +32,7 @@ class DriftWarning(UserWarning):
 class MonitorState(msgspec.Struct):
     """What a `Monitor` remembers: the file that `Monitor.save` writes."""
 
-    cut: float
+    cut: float | str
     num_images: int
     num_refused: int
     num_p_values: int
@@ -132,10 +132,7 @@ class Monitor:
         """Return the verdicts of the gate, and count them."""
         verdicts = self.gate(images, keys=keys)
         p_values = [verdict.p_value for verdict in verdicts if verdict.p_value is not None]
-        with self._lock:
-            self._p_values += len(p_values)
-            self._sum += sum(p_values)
-        self.count((verdict.accepted for verdict in verdicts), scores=[verdict.score for verdict in verdicts])
+        self._count([verdict.accepted for verdict in verdicts], [verdict.score for verdict in verdicts], p_values)
         return verdicts
 
     def count(self, accepted: Iterable[bool], *, scores: ScoreLike = ()) -> None:
@@ -146,15 +143,25 @@ class Monitor:
             scores: The scores, in the order in which the images arrived; none (default) = do not test.
 
         Raises:
+            InvalidArgumentError: There are scores, but not one per decision.
             NonFiniteScoreError: NaN among the scores, if the monitor tests for drift; then nothing is counted.
         """
-        decisions = [bool(decision) for decision in accepted]
+        self._count([bool(decision) for decision in accepted], scores, [])
+
+    def _count(self, decisions: list[bool], scores: ScoreLike, p_values: list[float]) -> None:
+        if len(scores) not in (0, len(decisions)):  # type: ignore[arg-type]
+            raise InvalidArgumentError(
+                f"Monitor.count: expected one score per decision or none, got {len(scores)} scores for"  # type: ignore[arg-type]
+                f" {len(decisions)} decisions"
+            )
         with self._lock:
             has_drifted = False
             if self.drift is not None:
                 was_quiet = self.drift.alarm is None
                 self.drift.update(scores)
                 has_drifted = was_quiet and self.drift.alarm is not None
+            self._p_values += len(p_values)
+            self._sum += sum(p_values)
             self.num_images += len(decisions)
             self.num_refused += decisions.count(False)
             is_outside = self.is_outside
@@ -169,7 +176,7 @@ class Monitor:
         with self._lock:
             counts = (self.num_images, self.num_refused, self._p_values, self._sum, self._was_outside)
             drift = self.drift.state() if self.drift else None
-            state = MonitorState(self.gate.threshold.cut, *counts, drift=drift)
+            state = MonitorState(to_plain(self.gate.threshold.cut), *counts, drift=drift)
         write_text(file, to_json(state))
 
     def restore(self, file: str | os.PathLike[str]) -> None:
@@ -181,8 +188,11 @@ class Monitor:
             InvalidArgumentError: It belongs to a gate with another threshold or other ID scores.
         """
         state = read_json(Path(file), MonitorState)
-        if state.cut != (cut := self.gate.threshold.cut):
+        if state.cut != to_plain(cut := self.gate.threshold.cut):
             raise InvalidArgumentError(f"{file}: expected a monitor of a gate with the cut {cut}, got {state.cut}")
+        is_possible = 0 <= state.num_refused <= state.num_images and 0 <= state.num_p_values <= state.num_images
+        if not (is_possible and 0 <= state.sum_p_values <= state.num_p_values):
+            raise DataError(f"{file}: damaged: its counts contradict each other; start a new monitor")
         with self._lock:
             if self.drift and state.drift:
                 self.drift.restore(state.drift)

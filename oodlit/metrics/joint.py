@@ -4,6 +4,7 @@ A fraction `prior` of the traffic is out of distribution (OOD). ID images weigh 
 prior / m each. An accepted image is an error if it is OOD or if its prediction is wrong.
 """
 
+import math
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -126,7 +127,8 @@ def operating_point(
             uses the same images.
 
     Returns:
-        The threshold with its coverage, risk, TPR and FPR.
+        The threshold with its coverage, risk, TPR and FPR. At a prior of 1, the threshold of `tpr` may accept no
+        traffic; then the risk is NaN.
 
     Raises:
         InvalidArgumentError: Not exactly one of `max_risk`, `coverage` and `tpr` is given, a fraction is out of range,
@@ -148,12 +150,15 @@ def operating_point(
     if tpr is not None:
         lowest = acceptance_threshold(joint.ranking.id_scores, tpr=tpr)
         place = int((curve.threshold >= lowest).sum()) - 1
+        if place < 0:  # at a prior of 1, only OOD images count
+            kept = float((joint.ranking.id_scores.values.double() >= lowest).double().mean())
+            return OperatingPoint(lowest, 0.0, math.nan, math.nan, math.nan, kept, 0.0)
     elif coverage is not None:
         wanted = float(exact_share(coverage, "coverage"))
         place = int((curve.coverage < wanted - 1e-12).sum())
     else:
         limit = float(exact_share(max_risk, "max_risk"))
-        fits = (curve.risk <= limit).nonzero().flatten()
+        fits = (curve.risk < limit + 1e-12).nonzero()  # up to rounding, as above.flatten()
         if len(fits) == 0:
             best = int(curve.risk.argmin())
             raise InvalidArgumentError(

@@ -181,6 +181,19 @@ def test_a_head_that_masks_a_class(make: Callable[[], Detector]) -> None:
     assert detector.score(outputs).isfinite().all()
 
 
+def test_a_masked_class_does_not_move_the_percentile_of_contributions() -> None:
+    """DICE cuts a share of the weights of the other classes, as if the masked class was not there."""
+    train, head = small_problem()
+    weight, bias, rest = head.weight.clone(), head.offset.clone(), torch.arange(len(head.weight)) != 1
+    weight[1], bias[1] = 0, -math.inf
+    x, found = train.require("features"), []
+    for used in (Head(weight, bias), Head(weight[rest], bias[rest])):
+        detector = DICE(percentile=30)
+        fit([detector], [Outputs(used(x), x)], used)
+        found.append(detector.score(Outputs(used(x), x)))
+    torch.testing.assert_close(*found)
+
+
 def test_a_masked_class_does_not_move_the_origin() -> None:
     """W u = -b has no equation for it: the origin is that of the head without the class."""
     train, head = small_problem()

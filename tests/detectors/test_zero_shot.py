@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from oodlit.base.words.embeddings import WordEmbeddings
-from oodlit.detectors import CSP, GLMCM, MCM, Detector, NegLabel, RelativeCosine, fit, load, save
+from oodlit.detectors import CSP, GLMCM, MCM, Cosine, Detector, NegLabel, RelativeCosine, fit, load, save
 from oodlit.detectors.formulas import negative_words
 from oodlit.detectors.zero_shot import gl_mcm
 from oodlit.errors import InvalidArgumentError, RequirementError
@@ -196,6 +196,9 @@ def test_messages(file: str, tmp_path: Path) -> None:
         fitted(CSP(str(tmp_path / "text")))
     with pytest.raises(InvalidArgumentError, match="at least 100 selected words, one per group, got 7 of 54"):
         fitted(NegLabel(file))
+    rows, flags = torch.tensor([[1.0], [math.nan]]), torch.tensor([False, True])
+    with pytest.raises(InvalidArgumentError, match="the embedding of 'b' contains NaN or infinite values"):
+        WordEmbeddings(rows, flags, ["a", "b"])
     with pytest.raises(InvalidArgumentError, match="negatives with 3 features, as the head has, got 5"):
         fit([NegLabel(file)], [], Head(torch.eye(3)))
     with pytest.raises(InvalidArgumentError, match=r"NegLabel: expected share to be in \(0, 1\], got 15"):
@@ -211,3 +214,24 @@ def test_tokens_of_another_width_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape("tokens with 5 features, as the head has, got 3")):
         fitted(GLMCM()).score(outputs)
     assert "local_tokens" in GLMCM().why_not(BackboneFacts(layer_problems={"local_tokens": "the network has none"}))
+
+
+@pytest.mark.parametrize("kind", [MCM, GLMCM, lambda: Cosine("head"), lambda: RelativeCosine("head")])
+def test_a_masked_class_has_no_text_embedding(kind: Any) -> None:
+    """The head masks a class with zero weights and a bias of minus infinity; its cosine of 0 must not count."""
+    known = torch.arange(CLASSES) % 3 > 0
+    weight = HEAD.weight.masked_fill(~known[:, None], 0.0)
+    masked = Head(weight, torch.zeros(CLASSES, dtype=torch.float64).masked_fill(~known, -math.inf))
+    given = Outputs(features=torch.from_numpy(IMAGES), hidden={"local_tokens": torch.from_numpy(TOKENS)})
+    found = []
+    for head in (masked, Head(HEAD.weight[known])):
+        detector = kind()
+        fit([detector], [], head)
+        found.append(detector.score(given))
+    assert torch.equal(*found)
+
+
+def test_a_share_of_words_is_the_decimal_that_was_written() -> None:
+    rows, flags = torch.ones(100, 1), torch.zeros(100, dtype=torch.bool)
+    chosen = negative_words.select(rows, flags, rows[:1].double(), share=0.29, quantile=0.95, largest_cosine=2.0)
+    assert len(chosen) == 29

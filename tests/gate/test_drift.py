@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -163,14 +164,38 @@ def test_states_and_numbers_that_do_not_fit() -> None:
         test.restore(DriftTest([1, 2, 4]).state())
     with pytest.raises(DataError, match="the state is damaged"):
         test.restore(msgspec.structs.replace(test.state(), counts=[1]))
-    with pytest.raises(InvalidArgumentError, match="got 0 and 0"):
+    with pytest.raises(InvalidArgumentError, match="at least one ID score, got none"):
         DriftTest([])
+    with pytest.raises(InvalidArgumentError, match="expected seed to be at most"):
+        DriftTest([1], seed=2**64)
     with pytest.raises(InvalidArgumentError, match="false_alarm_rate"):
         DriftTest([1], false_alarm_rate=1.0)
     with pytest.raises(NonFiniteScoreError, match="1 of 2 scores are NaN"):
         test.update([1, math.nan])
     assert test.num_images == 0
     assert test.update([math.inf, -math.inf]).tolist() > [0.75, 0.0]
+    assert test.update([np.finfo(float).max])[0] > 0.5, "rounded to infinity without a warning"
+
+
+@pytest.mark.parametrize(
+    "changed", [{"capital": [-1.0] * 36}, {"since": [9] * 36}, {"hits": [9] * 36}, {"peak": [math.nan] * 36}]
+)
+def test_numbers_of_a_state_that_contradict_each_other_are_refused(changed: dict[str, Any]) -> None:
+    test = DriftTest(np.arange(1000.0))
+    test.update([-1.0] * 2)
+    with pytest.raises(DataError, match="numbers do not match"):
+        test.restore(msgspec.structs.replace(test.state(), **changed))
+
+
+@pytest.mark.parametrize("changed", [{"hits": 6}, {"images": 0}, {"since": 0}, {"low": 0.3}, {"image": 9}])
+def test_alarms_that_contradict_their_state_are_refused(changed: dict[str, Any]) -> None:
+    test = DriftTest(np.arange(1000.0))
+    test.update([-1.0] * 5)
+    state = test.state()
+    test.restore(state)
+    assert state.alarm
+    with pytest.raises(DataError, match="numbers do not match"):
+        test.restore(msgspec.structs.replace(state, alarm=msgspec.structs.replace(state.alarm, **changed)))
 
 
 def test_rounding_of_saturated_scores_is_no_change() -> None:

@@ -1,6 +1,7 @@
 """Counting refusals: the interval holds at all times; one warning comes when the share leaves what was predicted."""
 
 import dataclasses
+import json
 import math
 import warnings
 from collections.abc import Sequence
@@ -148,3 +149,33 @@ def test_files_of_other_monitors_are_refused(tmp_path: Path) -> None:
     (tmp_path / "monitor.json").write_text("{}")
     with pytest.raises(DataError, match="missing required field"):
         monitor().restore(tmp_path / "monitor.json")
+
+
+def test_scores_belong_to_decisions() -> None:
+    seen = Monitor(Told(), drift=DriftTest([1.0, 2.0]))
+    with pytest.raises(InvalidArgumentError, match="got 1 scores for 2 decisions"):
+        seen.count([True, True], scores=[1.0])
+    assert seen.num_images == seen.drift.num_images == 0  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"num_refused": 9}, {"num_images": -1}, {"num_p_values": 9}, {"num_p_values": 1, "sum_p_values": 2.0}]
+)
+def test_counts_that_contradict_each_other_are_refused(changed: dict[str, Any], tmp_path: Path) -> None:
+    file, seen = tmp_path / "monitor.json", monitor()
+    seen.count([True, False, True])
+    seen.save(file)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changed))
+    with pytest.raises(DataError, match="counts contradict each other"):
+        seen.restore(file)
+    assert seen.num_images == 3
+
+
+def test_a_threshold_that_accepts_everything_can_be_saved(tmp_path: Path) -> None:
+    gate = Told()
+    gate.threshold = dataclasses.replace(gate.threshold, value=-math.inf, cut=-math.inf)
+    seen, again = Monitor(gate), Monitor(gate)
+    seen.count([True] * 3)
+    seen.save(tmp_path / "monitor.json")
+    again.restore(tmp_path / "monitor.json")
+    assert str(again) == str(seen)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics import UndefinedMetricWarning, augrc, joint_augrc, operating_point, risk_curve
+from oodlit.metrics import UndefinedMetricWarning, augrc, joint_augrc, joint_risk, operating_point, risk_curve
 from oodlit.metrics.joint_ranking import JointRanking, joint_augrc_interval, joint_augrc_of
 
 SCORES = st.integers(0, 6).map(float)
@@ -134,3 +134,18 @@ def test_intervals_cover(n: int, m: int, prior: float) -> None:
         low, high = joint_augrc_interval(draw(n, m), prior, 0.95)
         hits += low <= truth <= high
     assert hits / repetitions >= 0.91
+
+
+def test_a_risk_equal_to_the_largest_one_is_accepted() -> None:
+    """The risk is 0.2 + 0.8 / 2 = 0.6, which floating-point numbers add up to a little more."""
+    point = operating_point([1.0, 1.0], [1.0], is_correct=[True, False], prior=0.2, max_risk=0.6)
+    assert (point.threshold, point.coverage) == (1.0, 1.0)
+
+
+def test_a_threshold_that_accepts_no_traffic_has_no_risk() -> None:
+    """At a prior of 1, ID images have no weight, and the threshold refuses all OOD images."""
+    scores = {"id_scores": [0.9, 0.8], "ood_scores": [0.1], "is_correct": [True, True], "prior": 1}
+    point = operating_point(**scores, tpr=0.5)
+    assert (point.threshold, point.coverage, point.tpr, point.fpr) == (0.9, 0.0, 0.5, 0.0)
+    assert math.isnan(point.risk)
+    assert math.isnan(joint_risk(**scores, tpr=0.5))

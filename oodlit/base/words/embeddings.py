@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
 from jaxtyping import Bool, Float
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
@@ -27,7 +28,7 @@ class WordEmbeddings:
         text_tower: Name of the text tower.
 
     Raises:
-        InvalidArgumentError: The shapes do not match.
+        InvalidArgumentError: The shapes or types do not match, or an embedding contains NaN or infinite values.
     """
 
     embeddings: Float[Tensor, "words features"]
@@ -37,12 +38,22 @@ class WordEmbeddings:
     text_tower: str = ""
 
     def __post_init__(self) -> None:
-        """Check the shapes."""
+        """Check shapes, types, and values."""
         sizes = len(self.embeddings), len(self.is_adjective), len(self.words)
         if self.embeddings.ndim != 2 or len({*sizes}) > 1:
             raise InvalidArgumentError(
                 "WordEmbeddings: expected one row of features, one flag, and one word per word, got embeddings of shape"
                 f" {tuple(self.embeddings.shape)}, {sizes[1]} flags, and {sizes[2]} words"
+            )
+        if self.is_adjective.dtype != torch.bool or not self.embeddings.dtype.is_floating_point:
+            raise InvalidArgumentError(
+                "WordEmbeddings: expected floating-point embeddings and Boolean flags, got"
+                f" {self.embeddings.dtype} and {self.is_adjective.dtype}"
+            )
+        if not (is_finite := self.embeddings.isfinite().all(dim=1)).all():
+            raise InvalidArgumentError(
+                f"WordEmbeddings: the embedding of {self.words[int(is_finite.int().argmin())]!r} contains NaN or"
+                " infinite values; write the file again with a text tower in float32"
             )
 
     def save(self, file: str | Path) -> None:

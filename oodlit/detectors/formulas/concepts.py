@@ -38,7 +38,7 @@ class ConceptDetector(Detector):
             directions = statistics.memo("class_directions", lambda: unit(statistics[ClassMoments].class_means))
         else:
             assert head is not None  # checked by `fit`
-            directions = unit(head.weight.double())
+            directions = unit(head.unmasked.weight.double())
         self.keep(directions=directions)
 
     @final

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed, number_of
 from oodlit.base.errors import InvalidArgumentError, RequirementError
+from oodlit.base.fractions import exact_number
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores, unit
 from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.detectors.contract import Detector
@@ -161,6 +162,7 @@ def select(
         >>> select(rows, flags, classes, share=1.0, quantile=0.95, largest_cosine=0.9).tolist()
         [0, 2, 1, 3]
     """
+    exact = exact_number(share) or 0  # 29 of 100 words, not 28, at a share of 0.29
     distances = []
     for part in torch.split(embeddings, max(1, ENTRIES // len(classes))):
         cosines = unit(part.to(classes)) @ classes.T
@@ -170,5 +172,5 @@ def select(
     chosen = []
     for kind in (~is_adjective, is_adjective):
         of_kind = kind.nonzero().flatten()
-        chosen.append(of_kind[distance[of_kind].argsort(stable=True)[: int(len(of_kind) * share)]])
+        chosen.append(of_kind[distance[of_kind].argsort(stable=True)[: int(len(of_kind) * exact)]])
     return torch.cat(chosen)

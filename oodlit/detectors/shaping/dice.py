@@ -52,7 +52,8 @@ class DICE(Shaping):
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)
-        kept = contribution > percentile(contribution, self.percentile)
+        is_class = head.offset > -float("inf")  # masked classes contribute nothing
+        kept = contribution > percentile(contribution[is_class], self.percentile)
         self.keep(weight=head.weight * kept)
 
     def _shape(self, features: Features) -> Shaped:

@@ -98,6 +98,8 @@ def operating_sentence(results: RunResults, dataset: str | None = None, *, prior
 
 def point_sentence(point: Any, name: str, dataset: str, prior: ShareLike) -> str:
     """Describe the row of the best detector of `operating_points`; see `operating_sentence`."""
+    if pd.isna(point.risk):
+        return f"If all images are unknown, like those of {dataset}, {name} accepts none of them"
     low, high = (f"{100 * point[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
         f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {name} has the lowest joint"
