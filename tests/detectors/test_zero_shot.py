@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import save_file
 
 from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.detectors import CSP, GLMCM, MCM, Cosine, Detector, NegLabel, RelativeCosine, fit, load, save
@@ -199,6 +200,10 @@ def test_messages(file: str, tmp_path: Path) -> None:
     rows, flags = torch.tensor([[1.0], [math.nan]]), torch.tensor([False, True])
     with pytest.raises(InvalidArgumentError, match="the embedding of 'b' contains NaN or infinite values"):
         WordEmbeddings(rows, flags, ["a", "b"])
+    about = {"description": '{"words": ["a", "b"], "prompts": {}, "text_tower": ""}'}
+    save_file({"embeddings": rows[:1].repeat(2, 1), "is_adjective": flags.long()}, tmp_path / "integers", about)
+    with pytest.raises(InvalidArgumentError, match=r"Boolean|Bool\["):  # ~ of integers would choose other words
+        WordEmbeddings.load(tmp_path / "integers")
     with pytest.raises(InvalidArgumentError, match="negatives with 3 features, as the head has, got 5"):
         fit([NegLabel(file)], [], Head(torch.eye(3)))
     with pytest.raises(InvalidArgumentError, match=r"NegLabel: expected share to be in \(0, 1\], got 15"):
