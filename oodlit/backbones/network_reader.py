@@ -242,7 +242,7 @@ class NetworkReader:
         for layer in layers:
             if layer not in known:
                 near = UnknownNameError.of("layer", layer, (n for n in known if n))
-                raise InvalidArgumentError(f"{self.name}: the network has no layer {layer!r}; {near}")
+                raise InvalidArgumentError(f"{self.name}: {near}")
 
     def _channels_first(self, layer: str, activation: object) -> Tensor:
         if layer not in self._axes:

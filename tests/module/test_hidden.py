@@ -187,7 +187,7 @@ def test_ambiguous_channel_axes_are_refused():
     facts = OODModule(Square()).probe(IMAGES, layers=("block", "block.conv", "nowhere", FEATURE_MAP))
     assert facts.channels == {"block.conv": 8}  # a convolution says where its channels are
     assert set(facts.layer_problems) == {"block", "nowhere", FEATURE_MAP}
-    assert "has no layer 'nowhere'" in facts.layer_problems["nowhere"]
+    assert "unknown layer 'nowhere'" in facts.layer_problems["nowhere"]
     asked = {
         axis: hidden(OODModule(Square(), channel_axis={"block": axis}), "block").hidden["block"] for axis in (1, -1)
     }
@@ -200,7 +200,7 @@ def test_layers_that_give_no_tensor_or_are_not_there():
     module = OODModule(nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 192)), nn.Linear(192, 4)))
     with pytest.raises(InvalidArgumentError, match="layer '0': expected a tensor"):
         hidden(module, "0")
-    with pytest.raises(InvalidArgumentError, match=r"no layer '7'"):
+    with pytest.raises(InvalidArgumentError, match=r"unknown layer '7'"):
         hidden(module, "7")
     with pytest.raises(RequirementError, match="expected a timm network with forward_features"):
         hidden(OODModule(TinyConvNet(6)), FEATURE_MAP)

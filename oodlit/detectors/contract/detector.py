@@ -342,9 +342,10 @@ class Detector(Configured, ABC):
             return "needs training images for the fit, but the data has no training set"
         if self.min_train > facts.num_train and not self.is_fitted:
             return f"needs at least {self.min_train} training images, but the training set has {facts.num_train}"
-        if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:
+        reasons = [requirement(self, facts) for requirement in self.requirements]
+        unreadable = [layer for layer in self.layers if layer in facts.layer_problems]
+        if unreadable and not any(reasons):
             return f"needs the layer {unreadable[0]!r}; {facts.layer_problems[unreadable[0]]}"
-        reasons = (requirement(self, facts) for requirement in self.requirements)
         nested = (child.why_not(facts) for child in self.nested_detectors())
         return next((reason for reason in (*reasons, *nested) if reason), "")
 

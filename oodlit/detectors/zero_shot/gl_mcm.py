@@ -15,7 +15,9 @@ TOKENS = 16
 """Tokens per image whose cosines are computed at a time."""
 
 
-def _has_other_channels(detector: "GLMCM", facts: BackboneFacts) -> str:
+def _lacks_tokens(detector: "GLMCM", facts: BackboneFacts) -> str:
+    if detector.layer in facts.layer_problems:
+        return f"needs local tokens: layer {detector.layer!r} of from_open_clip(..., local_tokens=True)"
     channels = facts.channels.get(detector.layer, facts.width)
     if channels == facts.width:
         return ""
@@ -59,7 +61,7 @@ class GLMCM(ConceptDetector):
         2025,
         "https://arxiv.org/abs/2304.04521",
     )
-    requirements = (_has_other_channels,)
+    requirements = (_lacks_tokens,)
 
     def __init__(self, weight: float = 1.0, temperature: float = 1.0, layer: str = "local_tokens") -> None:
         super().__init__("head")
