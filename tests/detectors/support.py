@@ -1,5 +1,6 @@
 """What the detector tests share: goldens, small problems, ways to cut a training set."""
 
+import tempfile
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,7 @@ import torch
 from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.outputs import Head, Outputs
 
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 GOLDEN = Path(__file__).parents[1] / "golden"
 NEGATIVE_WORDS = {"negatives": str(GOLDEN / "negatives.safetensors"), "groups": 10}
 """Settings of detectors with negative words: 480 random rows with 16 features, as in `oodlit.testing.problems`."""
@@ -20,6 +22,13 @@ def negative_words(file: Path, width: int) -> dict[str, object]:
     rows = torch.randn(90, width, generator=torch.Generator().manual_seed(0))
     WordEmbeddings(rows, torch.arange(90) >= 60, [f"word {i}" for i in range(90)]).save(file)
     return {"negatives": str(file), "groups": 4, "temperature": 0.1}
+
+
+@cache
+def narrow_words() -> dict[str, object]:
+    """Settings of a detector that reads words of 6 features; the folder lives as long as the process."""
+    _FOLDERS.append(tempfile.TemporaryDirectory())
+    return negative_words(Path(_FOLDERS[-1].name) / "words.safetensors", width=6)
 
 
 @cache

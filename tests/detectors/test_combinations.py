@@ -1,5 +1,6 @@
 """Detectors made of other detectors: by plain loops, with a guarantee, and computed once."""
 
+import copy
 import math
 from collections import Counter
 from dataclasses import replace
@@ -383,3 +384,25 @@ def test_states_of_earlier_versions_are_read() -> None:
     assert again.num_samples == len(train)
     with pytest.raises(InvalidArgumentError, match="mix up several FourierMoments; start the run again"):
         make_statistics([CoRP(size=8), CoRP(size=9)]).restore(state)
+
+
+def test_a_changed_fit_is_scored_anew() -> None:
+    """The same batch is scored by one detector with two states, alone and as a part of another."""
+    train, _ = small_problem(width=6, classes=4, signed=False, seed=0)
+    one, other = Mahalanobis(), Mahalanobis()
+    fit([one], [train])
+    fit([other], [small_problem(width=6, classes=4, signed=False, seed=5)[0]])
+    twins = [copy.deepcopy(one), copy.deepcopy(one)]
+    twins[0].score(train)
+    twins[0].load_state_dict(other.state_dict())
+    assert torch.equal(twins[0].score(train), other.score(train))
+    assert torch.equal(twins[1].score(train), one.score(train))
+    inner = Combined([MSP()], "validation")
+    inner.calibrate([train])
+    outer = Combined([inner, MSP()], "validation")
+    outer.calibrate([train])
+    before = outer.score(train)
+    inner_again = next(iter(outer.nested_detectors()))
+    assert isinstance(inner_again, Combined)
+    inner_again.calibrate([train.select(slice(0, 9))])
+    assert not torch.equal(outer.score(train), before)

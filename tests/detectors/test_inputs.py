@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from oodlit.base.checks import check_int
 from oodlit.detectors import (
     ASH,
+    CSP,
     DDU,
     DICE,
     FDBD,
@@ -33,6 +34,7 @@ from oodlit.detectors import (
     Mahalanobis,
     MaxLogit,
     MCDropout,
+    NegLabel,
     NNGuide,
     OpenMax,
     ReAct,
@@ -53,10 +55,15 @@ from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-from .support import small_problem
+from .support import narrow_words, small_problem
 
 SMALL: dict[str, Callable[[], Detector]] = {
-    key: {"knn": lambda: KNN(k=2), "nn_guide": lambda: NNGuide(k=2)}.get(key, kind)
+    key: {
+        "knn": lambda: KNN(k=2),
+        "nn_guide": lambda: NNGuide(k=2),
+        "neg_label": lambda: NegLabel(**narrow_words()),
+        "csp": lambda: CSP(**narrow_words()),
+    }.get(key, kind)
     for key, kind in detectors().items()
     if not kind().required_needs & {"images", "hidden", "model"}
 } | {"ddu full": lambda: DDU("full"), "cosine head": lambda: Cosine("head"), "mean of dice": lambda: ReAct(then=DICE())}

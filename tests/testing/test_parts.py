@@ -1,5 +1,7 @@
 """Problems, tiny backbones and strategies."""
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given
@@ -11,7 +13,9 @@ from oodlit.outputs import Head, Model
 from oodlit.testing import backbones, checks, separated_problem, signed_problem, strategies
 from oodlit.testing.problems import cut, join
 from tests import networks
+from tests.detectors.support import NEGATIVE_WORDS
 
+SETTINGS = dict.fromkeys(("neg_label", "csp"), NEGATIVE_WORDS)
 IMAGES = backbones.arithmetic(4, 3, 8, 8).float()
 NETWORKS = {
     "plain": backbones.TinyConvNet,
@@ -72,14 +76,14 @@ def test_problems_share_nothing():
 
 def test_every_detector_applies_or_says_why_on_signed_features():
     problem = signed_problem()
-    refused = {key for key, kind in detectors().items() if kind().why_not(problem.facts)}
+    refused = {key for key, kind in detectors().items() if kind(**SETTINGS.get(key, {})).why_not(problem.facts)}
     assert refused == {"ash", "scale"}
 
 
 @pytest.mark.parametrize("key", sorted(set(detectors()) - {"ash", "scale", "open_max"}))
 def test_detectors_hold_on_signed_features(key):
     for name in ("check_higher_is_id", "check_finite_on_extremes", "check_needs_are_enough"):
-        checks()[name](detectors()[key], signed_problem)
+        checks()[name](partial(detectors()[key], **SETTINGS.get(key, {})), signed_problem)
 
 
 @given(strategies.cuts(12))

@@ -23,7 +23,7 @@ from oodlit.base.checks import (
 )
 from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.base.fingerprint import check_same
-from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs, Scores
+from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs, Scores, version_of
 from oodlit.detectors.contract.configured import Configured
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
@@ -205,8 +205,16 @@ class Detector(Configured, ABC):
 
     @property
     def identity(self) -> Hashable:
-        """Equal for detectors that return the same scores: those with the same class, settings and fit."""
-        return type(self), repr(self), self._fit_id
+        """Equal for detectors that return the same scores: those with the same class, settings and fit.
+
+        A write to a buffer changes it.
+        """
+        written = tuple(version_of(buffer) for buffer in self.buffers())
+        return type(self), repr(self), self._fit_id, written, *(child.identity for child in self.nested_detectors())
+
+    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
+        super()._load_from_state_dict(*args, **kwargs)
+        self._fit_id = object()
 
     @property
     def is_built_in(self) -> bool:
