@@ -3,15 +3,17 @@
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from oodlit.metrics import joint_augrc, risk_curve
+from oodlit.metrics import UndefinedMetricWarning, joint_augrc, risk_curve
 from oodlit.report import render
 from oodlit.report.section import Shown
 from oodlit.report.sections.images import risk
 from oodlit.report.thumbnails import ThumbnailStyles
-from oodlit.results import Results, operating_sentence
+from oodlit.results import DatasetInfo, Results, operating_sentence
 from oodlit.results.views.operating import scores_of
+from oodlit.roles import Role
 from tests.report.problems import make_results
 
 DETECTORS = ("msp", "energy", *(f"d{i}" for i in range(20)))
@@ -81,3 +83,19 @@ def test_pages_without_labels_have_no_such_section(results: Results) -> None:
     unlabeled = Results.from_scores(results.scores.assign(label=-1), results.datasets, ["msp"], bootstrap=0)
     assert content(unlabeled) == []
     assert "Errors if some images are unknown" not in render({"run": unlabeled})
+
+
+def test_a_detector_that_accepts_none_of_the_traffic() -> None:
+    """All images are unknown, and all have lower scores than the known ones."""
+    known = pd.DataFrame({"dataset": "val", "group": -1, "label": 0, "prediction": 0, "sure": np.arange(1.0, 21)})
+    unknown = pd.DataFrame({"dataset": "near", "group": 0, "label": -1, "prediction": 0, "sure": -np.arange(20.0)})
+    frame = pd.concat([known, unknown], ignore_index=True)
+    frame["key"] = [f"{name}/{i}" for i, name in enumerate(frame["dataset"])]
+    infos = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("a",))]
+    with pytest.warns(UndefinedMetricWarning):
+        results = Results.from_scores(frame, infos, ["sure"], bootstrap=0, prior=[1])
+    [shown] = content(results)
+    [near] = shown["sets"]
+    assert near["sentence"] == "If all images are unknown, like those of near, sure accepts none of them"
+    assert (near["rows"][0]["coverage"], near["rows"][0]["risk"]) == ("0.0 %", "undefined")
+    assert "nan" not in near["over_coverage"]

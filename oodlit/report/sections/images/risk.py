@@ -72,7 +72,7 @@ def _over_coverage(joint: Mapping[str, JointRanking], marks: Mapping[Any, tuple[
         curve = risk_curve_of(ranking, prior)
         kept = curve.coverage >= LEAST
         x, y = (tuple(values[kept].tolist()) for values in (curve.coverage, curve.risk))
-        lines.append(Line(name, x, y, (marks[name],)))
+        lines.append(Line(name, x, y, () if np.isnan(marks[name]).any() else (marks[name],)))
     return Curves("Errors among the accepted images", "accepted images", "errors among them", tuple(lines))
 
 
