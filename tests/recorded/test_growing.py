@@ -141,7 +141,7 @@ def changed_weight():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"module": changed_weight}, "recorded with another network, .*: the state of the weights differs"),
+        ({"module": changed_weight}, "recorded with another network .*: the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, but this run uses float16"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, but this run uses bf16-mixed"),
         ({"decode_on_device": True}, "with decoder workers, but this run uses cpu"),
@@ -178,7 +178,7 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
     with caplog.at_level("INFO"):
         record(tmp_path, batch_size=5)
     assert (
-        "76 images of train are recorded again, because a setting changed (batch_size was 4, is now 5)" in caplog.text
+        "76 images of train are recorded again, because a setting changed (batch_size was 4 and is now 5)" in caplog.text
     )
 
 
