@@ -340,7 +340,8 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
         return activation
     size = "" if width is None else f" of {width}"
     raise RequirementError(
-        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)}"
+        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)};"
+        " name another linear layer with head=..., or pool the positions before this layer"
     )
 
 

@@ -205,8 +205,9 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
     if not tries:
         warnings.warn(
             f"{name}: the transform {shown(transform):.80} does not accept pictures"
-            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so saved fits are matched"
-            " by the description of the transform only; see docs/backbones.md",
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so its outputs cannot be"
+            " compared: if the outputs change but the description does not, saved fits, caches and gates are still"
+            " reused; see docs/backbones.md",
             stacklevel=5,
         )
         return "", None

@@ -90,7 +90,8 @@ def _located(path: str) -> Any:
 def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
         raise InvalidArgumentError(
-            f"a tensor of {value.numel()} values in {value.dtype} cannot be saved with a transform"
+            f"saved transform: expected tensors of at most {_LARGEST_TENSOR} values in torch.float32, got"
+            f" {value.numel()} values in {value.dtype}; pass transform=... when the gate is loaded"
         )
     return {"tensor": value.tolist()}
 

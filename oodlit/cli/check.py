@@ -48,7 +48,7 @@ def _plugins() -> tuple[list[str], int]:
     groups = (detector_plugins(), dataset_plugins(), benchmark_plugins(), published_plugins())
     for group, found in zip(GROUPS, groups, strict=True):
         for name, package in found.packages.items():
-            say(f"{group}: {name} of {package}")
+            say(f"{group}: {name} (from {package})")
         for problem in found.problems.values():
             say(f"FAILED {problem}")
     if not any(found.items or found.problems for found in groups):

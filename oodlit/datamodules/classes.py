@@ -113,8 +113,9 @@ def _check_order(names: tuple[str, ...], source: str) -> None:
         first = next(i for i, key in enumerate(keys) if key != imagenet_keys()[i])
         raise DataError(
             f"{source}: the classes of ImageNet-1k are not in the order of the published classifiers (label {first} is"
-            f" {names[first]!r}, not {wnids()[first]!r}); pass class_names={IMAGENET!r} to renumber the labels, or"
-            " class_names=[...] with this list if the network was trained in this order"
+            f" {names[first]!r}, not {wnids()[first]!r}); pass class_names={IMAGENET!r} if the logits of the network"
+            " have the published order (the labels are then renumbered), or class_names=[...] with the names in the"
+            " order of the logits"
         )
 
 

@@ -218,5 +218,8 @@ def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:
             if len(found) == len(wanted):
                 break
     if missing := sorted(wanted - found.keys()):
-        raise DataError(f"{len(missing)} of {len(wanted)} keys not found, first {missing[0]!r}")
+        raise DataError(
+            f"{len(missing)} of {len(wanted)} keys not found in {type(source).__name__}, first {missing[0]!r}; check"
+            " that the data set is the one that the keys come from"
+        )
     return found

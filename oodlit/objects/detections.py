@@ -72,7 +72,7 @@ class Detections:
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
             raise InvalidArgumentError(
-                f"Detections: expected image to have positions from 0 to {len(self.keys) - 1}, got"
+                f"Detections: values of image=... must be positions in keys (0..{len(self.keys) - 1}), got"
                 f" {int(self.image.min())}..{int(self.image.max())}"
             )
         if self.sizes is not None:

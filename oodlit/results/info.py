@@ -133,7 +133,9 @@ def check_aggregates(settings: Settings, datasets: Sequence[DatasetInfo]) -> Non
         if name in known or "/" in name:
             raise InvalidArgumentError(f"aggregates: {name!r} is the name of a data set; choose another name")
         if not sets or len(set(sets)) < len(sets):
-            raise InvalidArgumentError(f"aggregates: expected different data sets for {name!r}, got {list(sets)}")
+            raise InvalidArgumentError(
+                f"aggregates: {name!r} requires at least one data set, and each data set only once; got {list(sets)}"
+            )
         if other := [one for one in sets if known.get(one, Role.OOD) is not Role.OOD]:
             raise InvalidArgumentError(
                 f"aggregates: {name!r} is a mean over OOD sets, but {other[0]!r} has role {known[other[0]]}"

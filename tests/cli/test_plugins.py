@@ -174,7 +174,7 @@ def test_a_package_from_the_template_is_installed_and_used(tmp_path: Path) -> No
     assert "plug-in oodlit-top-gap" in done.stdout
     assert f"{len(detectors()) + 1} detectors" in done.stdout
     assert "class_path: oodlit_top_gap.TopGap" in done.stdout
-    assert "oodlit.detectors: TopGap of oodlit-top-gap" in done.stdout
+    assert "oodlit.detectors: TopGap (from oodlit-top-gap)" in done.stdout
     pytest_ = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", "tests"]
     done = subprocess.run(pytest_, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     assert "2 passed" in done.stdout, done.stdout
@@ -207,6 +207,6 @@ def test_the_problems_make_the_check_fail(package: None, capsys: pytest.CaptureF
     assert main(["check", "--plugins", "--only", "check_half"]) == 1
     shown = capsys.readouterr().out
     assert shown.count("FAILED plug-in") == 7
-    assert "oodlit.datasets: my_set of thing" in shown
+    assert "oodlit.datasets: my_set (from thing)" in shown
     assert main(["check"]) == 2
     assert "missing required argument: DETECTORS, or --plugins" in capsys.readouterr().err

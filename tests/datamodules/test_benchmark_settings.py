@@ -14,9 +14,9 @@ from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F40
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"sets": "sun"}, "expected a list of different sets of 'clip-four', or None for all; got 'sun'"),
-        ({"sets": []}, "expected a list of different sets"),
-        ({"sets": ["sun", "sun"]}, "expected a list of different sets"),
+        ({"sets": "sun"}, "of benchmark 'clip-four' without duplicates, or None for all sets; got 'sun'"),
+        ({"sets": []}, "expected a non-empty list of set names"),
+        ({"sets": ["sun", "sun"]}, "expected a non-empty list of set names"),
         ({"locations": {"sun": "places"}}, "expected shards of 'sun', got shards of 'places'"),
         ({"locations": {"imagenet_val": "sun"}}, "expected shards of 'imagenet_val', got shards of 'sun'"),
         ({"dropped_as": "others"}, "dropped_as='others' requires class_subset"),

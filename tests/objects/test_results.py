@@ -260,7 +260,7 @@ def test_what_does_not_fit_is_named() -> None:
     )
     refused([inside, split], DataError, "classes that the network does not know: cat; it knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
-    refused([inside, moved], InvalidArgumentError, "key 'near/0' belongs to another data set")
+    refused([inside, moved], InvalidArgumentError, "expected every key to begin with .*, got 'near/0'")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
     refused(taken, InvalidArgumentError, r"columns of the table of boxes; rename \['overlap'\]")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))

@@ -105,8 +105,8 @@ def test_several_runs_are_ranked_and_unlike_pools_are_not() -> None:
     assert "is the order of models the same" in render(runs)
     other = pool_results(5, per_class=9)
     (view,) = correlation_views({**runs, "other": other})
-    assert "'net 0' and 'other' have different pools" in view["problem"]
-    assert "have different pools" in render({**runs, "other": other})
+    assert "differs between the runs 'net 0' and 'other'" in view["problem"]
+    assert "differs between the runs" in render({**runs, "other": other})
 
 
 def test_runs_of_one_network_are_told_apart() -> None:

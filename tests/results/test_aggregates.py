@@ -110,8 +110,8 @@ def test_means_of_a_finished_run_limits_and_errors() -> None:
     assert near.pooled(["near_b", "far_a"]).settings.aggregates == {}
     for wrong, match in (
         ({"val": ["near_a"]}, "name of a data set"),
-        ({"near": ["near_a", "near_a"]}, "different data sets"),
-        ({"near": []}, "different data sets"),
+        ({"near": ["near_a", "near_a"]}, "'near' requires at least one data set"),
+        ({"near": []}, "'near' requires at least one data set"),
         ({"near": ["v2"]}, "role shift"),
         ({"near": "near_a"}, "list of data sets"),
     ):

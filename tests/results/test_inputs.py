@@ -260,7 +260,7 @@ def test_scores_that_float64_would_round_are_refused(results):
     pd.testing.assert_frame_equal(same.table, results.table, check_exact=True)
     wide[7] += np.longdouble(2) ** -60
     with pytest.raises(
-        InvalidArgumentError, match=rf"column 'good': 1 of {len(frame)} values .* are not float64 numbers"
+        InvalidArgumentError, match=rf"column 'good': 1 of {len(frame)} values .* have no exact float64"
     ):
         Results.from_scores(frame.assign(good=wide), DATASETS, DETECTORS, bootstrap=0)
     # One value more than a threshold that float64 holds, and a value beyond the largest one.

@@ -122,7 +122,8 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
     """Check the names of chosen sets, and of sets with a location."""
     if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
         raise InvalidArgumentError(
-            f"sets: expected a list of different sets of {about.name!r}, or None for all; got {sets!r}"
+            f"sets: expected a non-empty list of set names of benchmark {about.name!r} without duplicates, or None for"
+            f" all sets; got {sets!r}"
         )
     known = [one.name for one in about.sets]
     for chosen in sets or ():

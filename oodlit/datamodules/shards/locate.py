@@ -76,8 +76,8 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         raise DataError(f"{folder}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
-            f"{folder}: {unpacked[0]!r} has a folder of the same name next to it, and no manifest lists it as a shard;"
-            f" pass that folder, or a list of shards"
+            f"{folder}: {unpacked[0]!r} seems to be an archive that was unpacked into the folder next to it, not a"
+            f" shard; pass the unpacked folder {Path(unpacked[0]).stem!r}, or list the shards by name"
         )
     _check_complete(found, [path.name for path in Path(folder).iterdir() if not is_hidden(path.name)], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))

@@ -111,8 +111,9 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
                 yield from _finished(current, on_stray)
             if key in seen:
                 raise DataError(
-                    f"shard {where}: key {key!r} is repeated after other keys ({info.name!r}): it occurs twice, or the"
-                    f" files of the sample are not adjacent; sort the names when packing, or build with oodlit"
+                    f"shard {where}: key {key!r} occurs again at {info.name!r}, after files of another sample: two"
+                    " samples have the same key, or the files of one sample are not adjacent; pack the files sorted by"
+                    " name, or build the shards with `oodlit shards build`"
                 )
             seen.add(key)
             current = RawSample(key)

@@ -223,10 +223,8 @@ class Cache:
         return path
 
     def _too_large(self, url: str, found: str) -> DataError:
-        return DataError(
-            f"{mask_address(url)}: expected at most {self.max_bytes:,} bytes (Cache.max_bytes, 64 MiB for manifests),"
-            f" got {found}"
-        )
+        limit = "the limit for manifests" if self.max_bytes == MAX_MANIFEST_BYTES else "Cache.max_bytes"
+        return DataError(f"{mask_address(url)}: expected at most {self.max_bytes:,} bytes ({limit}), got {found}")
 
 
 def _masked(error: Exception) -> Exception:

@@ -294,8 +294,8 @@ def to_float64(array: np.ndarray, name: str) -> np.ndarray:
         rounded: np.ndarray = array.astype(np.float64)
     if inexact := int((rounded.astype(array.dtype) != array)[~np.isnan(array)].sum()):
         raise InvalidArgumentError(
-            f"{name}: {inexact} of {array.size} values of dtype {array.dtype} are not float64 numbers, and rounding"
-            " could make them equal; pass values.astype(numpy.float64) to accept that"
+            f"{name}: {inexact} of {array.size} values of dtype {array.dtype} have no exact float64 representation;"
+            " rounding could create ties; to accept this, pass values.astype(numpy.float64)"
         )
     return rounded
 

@@ -74,7 +74,7 @@ class MatchedBoxes:
             object.__setattr__(self, name, value.astype(kind))
         if len(self.objects) and not -1 <= self.objects.min() <= self.objects.max() < self.n_objects:
             raise InvalidArgumentError(
-                f"MatchedBoxes: expected objects to be -1 or below n_objects={self.n_objects}, got"
+                f"MatchedBoxes: expected objects in -1..{self.n_objects - 1} (-1 = no object), got"
                 f" {self.objects.min()}..{self.objects.max()}"
             )
 

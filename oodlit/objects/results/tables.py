@@ -117,7 +117,9 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
             f"data set {info.name!r}: missing annotations; every OOD split requires annotated objects"
         )
     if wrong := [key for key in found.keys if not key.startswith(f"{info.name}/")]:
-        raise InvalidArgumentError(f"data set {info.name!r}: key {wrong[0]!r} belongs to another data set")
+        raise InvalidArgumentError(
+            f"data set {info.name!r}: expected every key to begin with '{info.name}/', got {wrong[0]!r}"
+        )
     objects, notes = _objects(entry, class_names)
     sizes = torch.zeros(found.num_images, 2, dtype=torch.int64) if found.sizes is None else found.sizes
     order = sorted(range(found.num_images), key=lambda position: found.keys[position])

@@ -121,9 +121,7 @@ def read_record(folder: Path, kind: type[R]) -> R:
     """
     run = kind.of(read_json(folder / RUN, dict), where=str(folder / RUN))
     if not run.processes:
-        raise DataError(
-            f"{folder}: incomplete results, missing table.csv: {RUN} belongs to a complete run; repeat the run"
-        )
+        raise DataError(f"{folder}: {RUN} describes a complete run, but table.csv is missing; repeat the run")
     return run
 
 

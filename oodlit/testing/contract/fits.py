@@ -114,7 +114,7 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
     except Exception as error:
         raise AssertionError(f"raised {type(error).__name__} ({error}) instead of NotFittedError") from error
     else:
-        raise AssertionError("returned scores without a fit")
+        raise AssertionError("expected NotFittedError before the fit, but score returned scores")
 
 
 @clause(
