@@ -95,18 +95,18 @@ def evaluate(
         accelerator: auto, cpu or gpu (default: auto)
         devices: number of processes per machine (default: 1)
         num_nodes: number of machines (default: 1)
-        bank: keep KNN's bank per process or per machine
+        bank: KNN's bank: process, machine, or auto (by size; default)
         precision: forward-pass precision: 32, bf16 or 16
         channels_last: faster memory layout for 16 bits; outputs are verified
-        compile: torch.compile mode; outputs are verified
+        compile: torch.compile mode, such as default or max-autotune
         max_batches: trial: use N batches per data set and device
         dry_run: show first images, memory and time; score nothing
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
-        rule: rule of the threshold: attained or interpolated
+        rule: threshold: attained or interpolated (default: by data)
         controls: check if detectors react to novelty or to shift
-        untrained: --controls with a second run with random weights
+        untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)
         again: start over (default: resume an interrupted run)
         fail_if: fail if results cross this limit (see oodlit guard --help)

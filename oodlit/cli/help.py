@@ -72,7 +72,7 @@ def _default(parameter: inspect.Parameter, text: str) -> str:
 
 def _usage_line(name: str, parameters: Parameters, *, is_configured: bool) -> str:
     """One line: required parameters by name, options in general."""
-    shown = ["--config RUN.yaml"] if is_configured else []
+    shown = ["[--config RUN.yaml]"] if is_configured else []
     for parameter in parameters.values():
         kind, is_required = parameter.annotation, parameter.default is parameter.empty
         if is_positional(parameter):

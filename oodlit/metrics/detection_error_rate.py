@@ -97,8 +97,8 @@ ENTRIES = (
         better="lower",
         of=(Role.ID, Role.OOD, Role.SHIFT),
         text=(
-            "fraction of images that are correctly classified but rejected, or accepted but misclassified or OOD, at"
-            " the threshold that keeps {share} % of the correctly classified training images"
+            "fraction of wrong decisions at the threshold that keeps {share} % of the correctly classified training"
+            " images (it is wrong to reject a correctly classified image, and to accept any other image)"
         ),
         function=detection_error_rate,
         compute=_compute,

@@ -9,7 +9,10 @@ import pandas as pd
 from oodlit.base.roles import Role
 from oodlit.report.headline import percent_text, share_text, two_digits
 from oodlit.report.section import Shown
+from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.results import Results
 from oodlit.results.comparing.same_order import SameOrder
+from oodlit.results.display_names import displayed
 
 MANY = 8
 """Maximum number of names in a sentence; the table marks all of them."""
@@ -61,6 +64,12 @@ def choose(shown: Shown) -> ChosenDetector | None:
     short = f"{quickest} that are not distinguishable from the best"
     text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
     return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
+
+
+def chosen_sentence(results: Results) -> str:
+    """Which detector to choose, and why, as on the page of the run; empty if there is no choice."""
+    choice = choose(Shown(displayed(results), ThumbnailStyles({}, "")))
+    return choice.sentence if choice else ""
 
 
 def answers(shown: Shown) -> list[str]:

@@ -149,14 +149,14 @@ def cost_text(detectors: Mapping[str, Detector]) -> str:
     Example:
         >>> from oodlit.detectors import MSP, ODIN
         >>> cost_text({"msp": MSP(), "odin": ODIN()})
-        'extra forward passes per image: odin 2; with these detectors the run takes about 3x as long'
+        'extra forward passes per image: odin 2; the network runs 3 times per image instead of once'
     """
     passes = {name: detector.extra_passes for name, detector in detectors.items() if detector.extra_passes}
     if not passes:
         return ""
     listed = ", ".join(f"{name} {number}" for name, number in passes.items())
     times = 1 + sum(passes.values())
-    return f"extra forward passes per image: {listed}; with these detectors the run takes about {times}x as long"
+    return f"extra forward passes per image: {listed}; the network runs {times} times per image instead of once"
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:

@@ -56,7 +56,7 @@ def broken(**columns):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (broken(key=range(730)), "'key' expected text, .*such as 0"),
+        (broken(key=range(730)), "expected text in column 'key', .*such as 0"),
         (broken(key=[None, *map(str, range(729))]), "'key' is empty in 1 of 730 rows"),
         (broken(dataset=[None, *["val"] * 729]), "'dataset' is empty in 1 of 730 rows"),
         (broken(good=np.arange(730) + 2**53), r"'good' has integers beyond 2\*\*53"),

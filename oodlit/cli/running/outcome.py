@@ -10,7 +10,7 @@ from rich.text import Text
 from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
-from oodlit.report import partial_text, summary_table
+from oodlit.report import chosen_sentence, partial_text, summary_table
 from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
 from oodlit.results.views.operating import are_labeled
@@ -78,6 +78,8 @@ def print_outcome(results: Results, console: Console) -> None:
     for remark in (results.run.caveat, partial_text(results)):
         if remark:
             console.print(Text(str(remark), style="yellow"))
+    if sentence := chosen_sentence(results):
+        console.print(Text(sentence, style="bold"))
 
 
 def _counts(results: Results) -> str:
@@ -102,11 +104,17 @@ def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
     """One line per reason, most frequent first, with the detectors that are not applicable for it.
 
     Example:
-        >>> not_applicable_lines({"vim": "no training images", "knn": "no training images"})
-        ['Not applicable: knn, vim - no training images']
+        >>> not_applicable_lines({"vim": "needs training images", "knn": "needs training images"})
+        ['Not applicable: knn, vim - need training images']
     """
     by_reason: dict[str, list[str]] = {}
     for name, reason in sorted(reasons.items()):
         by_reason.setdefault(reason, []).append(name)
     shared = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    return [f"Not applicable: {', '.join(names)} - {reason}" for reason, names in shared]
+    verbs = {"needs": "need", "costs": "cost"}
+    lines = []
+    for reason, names in shared:
+        verb, _, rest = reason.partition(" ")
+        text = f"{verbs[verb]} {rest}" if names[1:] and verb in verbs else reason
+        lines.append(f"Not applicable: {', '.join(names)} - {text}")
+    return lines

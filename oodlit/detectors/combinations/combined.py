@@ -103,8 +103,9 @@ class Combined(Combination):
         self._keep_scores(torch.stack([self._score_sample(part, statistics, head) for part in parts]))
         if keeping := [part for part in parts if part.compares_images]:
             self.note(
-                f"calibrated on training images, which {', '.join(map(repr, keeping))} may keep: p-values of new images"
-                ' are too small. Use calibration="validation" to refuse a known fraction of images'
+                f"calibrated on training images, which {', '.join(map(repr, keeping))} may store in a bank: then their"
+                " scores are too high, and p-values of new images are too small. Use"
+                ' calibration="validation" to refuse a known fraction of images'
             )
 
     def calibrate(self, batches: Iterable[Outputs]) -> None:

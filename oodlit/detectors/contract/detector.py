@@ -146,7 +146,7 @@ class Detector(Configured, ABC):
         with plain_mode():
             for child in self.nested_detectors():
                 child.fit(given, head)
-                self.notes += child.notes
+                self.notes += tuple(f"part {child!r}: {note}" for note in child.notes)
             with refuse_writes_in_fit(self, given, head):
                 self._fit(given, head)
         self._shapes = shapes

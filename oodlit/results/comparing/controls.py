@@ -102,7 +102,9 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         yield Finding(
             "controls",
             f"training images score higher than other ID images: AUROC {some(shown, 5)}, expected near 50 %."
-            " Thresholds from training images are too high for these detectors",
+            " Thresholds from training images are too high for these detectors. In this run, only the detection error"
+            f" rate ({', '.join(results.settings.der_names) or 'der'}) uses such thresholds; all others come from"
+            f" {results.id_dataset.name}",
         )
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
     if {"covariate", "semantic"} <= set(means):

@@ -86,24 +86,27 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
 
 
 def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
-    """The detector with the lowest joint AUGRC, and what it does at the TPR of the run.
+    """The best detector by joint AUGRC, and what it does at the TPR of the run.
 
-    Such as: "If 1 % of the images are unknown, like those of near, KNN has the lowest joint risk: it accepts 94.1 % of
-    the images, and 0.9 % [0.4, 1.9] of them are errors".
+    Such as: "By joint AUGRC at 1 % unknown images, like those of near, KNN is best: at the threshold of the run, it
+    accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of them are errors". Ties are listed.
     """
     dataset = ood_set(results, dataset)
-    best = operating_points(results, dataset, prior=prior).iloc[0]
-    return point_sentence(best, display_names(results.run).get(best.detector, best.detector), dataset, prior)
+    points = operating_points(results, dataset, prior=prior)
+    return point_sentence(points.replace({"detector": display_names(results.run)}), dataset, prior)
 
 
-def point_sentence(point: Any, name: str, dataset: str, prior: ShareLike) -> str:
-    """Describe the row of the best detector of `operating_points`; see `operating_sentence`."""
+def point_sentence(points: pd.DataFrame, dataset: str, prior: ShareLike) -> str:
+    """Describe the best row of `operating_points`; see `operating_sentence`."""
+    point: Any = points.iloc[0]
     if pd.isna(point.risk):
-        return f"If all images are unknown, like those of {dataset}, {name} accepts none of them"
+        return f"If all images are unknown, like those of {dataset}, {point.detector} accepts none of them"
+    tied = points.loc[points["joint_augrc"] == point.joint_augrc, "detector"].tolist()
+    tie = f" (tied with {', '.join(tied[1:])})" if tied[1:] else ""
     low, high = (f"{100 * point[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
-        f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {name} has the lowest joint"
-        " risk: it accepts"
+        f"By joint AUGRC at {100 * float(prior):g} % unknown images, like those of {dataset}, {point.detector} is"
+        f" best{tie}: at the threshold of the run, it accepts"
         f" {100 * point.coverage:.1f} % of the images, and {100 * point.risk:.1f} % [{low}, {high}] of them are errors"
     )
 

@@ -44,7 +44,7 @@ def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     marks = {name: (coverage, error) for name, coverage, error in zip(*values, strict=True)}
     return {
         "name": dataset,
-        "sentence": point_sentence(points.iloc[0], points["detector"][0], dataset, prior),
+        "sentence": point_sentence(points, dataset, prior),
         "over_priors": line_chart(_over_priors(joint), colours),
         "over_coverage": line_chart(_over_coverage(joint, marks, prior), colours),
         "legend": colours,
