@@ -247,6 +247,7 @@ class JointAUGRC(OSCR):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
+        >>> import torch
         >>> metric = JointAUGRC(prior=0.1)
         >>> is_ood, is_correct = torch.tensor([False, False, True]), torch.tensor([True, True, False])
         >>> metric.update(torch.tensor([0.9, 0.8, 0.1]), is_ood=is_ood, is_correct=is_correct)
@@ -277,6 +278,7 @@ class JointRisk(JointAUGRC):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
+        >>> import torch
         >>> metric = JointRisk(prior=0.1, tpr=1)
         >>> is_ood, is_correct = torch.tensor([False, False, True]), torch.tensor([True, True, False])
         >>> metric.update(torch.tensor([0.9, 0.8, 0.1]), is_ood=is_ood, is_correct=is_correct)
@@ -300,6 +302,7 @@ class JointCoverage(JointAUGRC):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
+        >>> import torch
         >>> metric = JointCoverage(prior=0.1, tpr=1)
         >>> is_ood, is_correct = torch.tensor([False, False, True]), torch.tensor([True, True, False])
         >>> metric.update(torch.tensor([0.9, 0.8, 0.1]), is_ood=is_ood, is_correct=is_correct)

@@ -130,7 +130,7 @@ def meaning(name: str, settings: Settings) -> str:
 
     Example:
         >>> meaning("aurc", Settings())
-        'Mean share of errors among the k highest scores, over all k; lower is better.'
+        'Mean over all k of the share of errors among the images with the k highest scores; lower is better.'
     """
     if (metric := _metric_of(name)) is None:
         return ""

@@ -16,7 +16,7 @@ def in_first_part(keys: Iterable[str], share: float = 0.5) -> Bool[np.ndarray, "
 
     Example:
         >>> in_first_part(["val/0", "val/1", "val/2", "val/3"]).tolist()
-        [True, False, True, False]
+        [True, True, True, False]
     """
     digests = (hashlib.blake2b(key.encode(errors="surrogatepass"), digest_size=1).digest()[0] for key in keys)
     # The bits in reverse order: the last bit, which is the most significant one here, divides the keys into halves.

@@ -79,7 +79,7 @@ def test_tags_of_yaml_make_no_objects(folder: Path, capsys: pytest.CaptureFixtur
 
 def test_a_configuration_is_code(folder: Path) -> None:
     """Said first: naming a module of the folder imports it."""
-    assert "can run anything that an import or a call can run" in TEXT
+    assert "can run any code that can be imported" in TEXT
     main(["evaluate", "--backbone={class_path: module_that_is_seen.Thing}", "--detectors=[MSP]"])
     assert (folder / "SEEN").exists()
 

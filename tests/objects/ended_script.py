@@ -39,7 +39,7 @@ def main(processes: int, sets: Path, out: Path, what: str, victim: int, at: str)
     warnings.simplefilter("ignore")
     peers.PATIENCE_S = 5.0
     module = make_module()
-    module.__class__ = Ends
+    object.__dict__["__class__"].__set__(module, Ends)
     module.what, module.victim, module.at = what, victim, at
     module.detection = detection = ObjectDetection(
         [MSP(), Mahalanobis()], output_dir=out, settings=SETTINGS, resume=True, keep_every_s=0.0

@@ -21,7 +21,7 @@ def test_every_file_is_a_line_and_a_template() -> None:
     )
     listed = [function.__module__.rpartition(".")[2] for function in (*SECTIONS, *SEVERAL, *OF_ALL_RUNS)]
     assert sorted(listed) == sorted(of_images)
-    assert of_images <= {path.stem for path in (FOLDER / "html").glob("*.html")}
+    assert of_images <= {path.stem for path in (FOLDER / "html").rglob("*.html")}
     assert {function.__module__.rpartition(".")[2] for function in boxes.SECTIONS} == of_boxes
     assert of_boxes - {"measured"} == {path.stem for path in (FOLDER / "html" / "boxes").glob("*.html")}
 

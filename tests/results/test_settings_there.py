@@ -61,7 +61,7 @@ def test_another_setting_is_no_comparison(knn, detector, train_images, reason) -
 
 
 def test_settings_that_nobody_wrote_down_are_no_comparison(knn) -> None:
-    assert row(knn, {"detector_settings": {}})["reason"] == "settings of knn are not recorded in this run"
+    assert row(knn, {"detector_settings": {}})["reason"] == "run.json does not contain the settings of knn"
 
 
 def test_a_board_that_does_not_state_them_is_no_comparison() -> None:

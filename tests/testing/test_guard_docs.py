@@ -26,7 +26,7 @@ def _block(kind: str, after: str = "") -> str:
 
 def test_limits_of_the_page_are_limits(tmp_path: Path) -> None:
     rows = re.findall(r"^\| `(.+? [<>]=? \S+)` \|", PAGE.read_text("utf-8"), re.MULTILINE)
-    assert len(rows) == 6
+    assert len(rows) == 7
     for row in rows:
         assert Limit.of(row).number >= 0
     (tmp_path / "limits.yaml").write_text(_block("text", "<!-- limits -->"))

@@ -23,7 +23,7 @@ def by_wnid(path: PurePosixPath) -> Membership | None:
 
     Example:
         >>> by_wnid(PurePosixPath("val/n01443537/ILSVRC2012_val_00000236.JPEG"))
-        Membership(label=1, group='')
+        Membership(label=1, group='', path='')
     """
     label = wnid_labels().get(path.parent.name)
     return None if label is None else Membership(label=label)
@@ -49,7 +49,7 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
 
     Example:
         >>> flat_val({"ILSVRC2012_val_00000001": 65}).place(PurePosixPath("ILSVRC2012_val_00000001.JPEG"))
-        Membership(label=65, group='')
+        Membership(label=65, group='', path='')
     """
 
     def place(path: PurePosixPath) -> Membership | None:

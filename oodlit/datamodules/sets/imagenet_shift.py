@@ -25,7 +25,7 @@ def by_number(path: PurePosixPath) -> Membership | None:
 
     Example:
         >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))
-        Membership(label=112, group='')
+        Membership(label=112, group='', path='')
     """
     name = path.parent.name
     if any(map(_OTHER_V2.match, path.parts)):
@@ -38,7 +38,7 @@ def by_corruption(path: PurePosixPath) -> Membership | None:
 
     Example:
         >>> by_corruption(PurePosixPath("noise/shot_noise/5/n01443537/ILSVRC2012_val_00000236.JPEG"))
-        Membership(label=1, group='shot_noise/5')
+        Membership(label=1, group='shot_noise/5', path='')
     """
     place = by_wnid(path)
     if place is None or len(path.parts) < 4:

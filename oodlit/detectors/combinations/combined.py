@@ -61,7 +61,7 @@ class Combined(Combination):
         tensor([[0.9300, 0.8750],
                 [0.2500, 0.8750]], dtype=torch.float64)
         >>> detector.score(outputs)
-        tensor([0.8750, 0.5000], dtype=torch.float64)
+        tensor([0.9300, 0.5000], dtype=torch.float64)
     """
 
     needs = frozenset({"features", "logits"})  # of the default parts

@@ -13,6 +13,7 @@ from oodlit.detectors import detectors
 from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
+from oodlit.results.display_names import display_names
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def test_further_passes_are_announced(demo: tuple[Path, str]) -> None:
 def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
     results, text = Results.load(demo[0]), demo[1]
     for name in results.detectors:
-        assert name in text
+        assert display_names(results.run)[name] in text
         assert f"{100 * results.value('mean_fpr95', dataset='digits_near', detector=name):.1f} %" in text
     assert "n = 533" in text
     assert "of 17" in text
