@@ -29,7 +29,7 @@ def measured(gpu, monkeypatch, part: str) -> dict:
 def test_closed_form_detectors_are_measured_on_top_of_the_network(gpu, monkeypatch):
     found = measured(gpu, monkeypatch, "closed")
     assert found["detectors"] >= 25
-    assert set(found["failed"]) <= {"open_max", "ash", "scale", "csp", "neg_label"}  # signs, random weights, words
+    assert set(found["failed"]) <= {"open_max", "ash", "scale"}  # random weights, and features with signs
     assert set(found["each_alone_us"]) >= {"msp", "mahalanobis", "vim", "react"}
     assert found["closed_form_share"] == pytest.approx(found["closed_form_us"] / found["bare_us"], rel=0.01)
 

@@ -75,9 +75,9 @@ def evaluate(
     seed: int = 0,
     resolved_config: str = "",
 ) -> int:
-    """Score a backbone with detectors on data sets.
+    """Score a backbone with detectors on data sets; write results and an HTML page.
 
-    Writes results and an HTML page. In the file of --config, write your own classes as class_path and init_args.
+    In the file of --config, write your own classes as class_path and init_args.
 
     Args:
         backbone: timm name, model of a paper (ninco:ResNet50), or class

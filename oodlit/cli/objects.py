@@ -70,8 +70,8 @@ def evaluate(
         head: weight and bias of the class layer (.safetensors)
         class_names: known classes, such as A,B (default: as annotated)
         out: folder for results (default: oodlit-results)
-        t_star: drop boxes below this confidence (default: at best F1)
-        tau_rule: threshold: quantile or normal (default: set by --rules)
+        t_star: least confidence of a box (default: at best F1)
+        tau_rule: threshold: quantile or normal (default: by --rules)
         tpr: share of ID boxes to keep (default: 0.95)
         iou: overlap (IoU) that counts as a hit
         rules: exact, or published by FMIYC

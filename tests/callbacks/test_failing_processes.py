@@ -14,7 +14,7 @@ CAUSES = {
     "backbone": "TypeError: the backbone of one process",
     "asleep": "TypeError: the backbone of one process",
     "setup": "FileNotFoundError: no such disk",
-    "unprintable": "UnprintableError: its message cannot be shown, because str(error) raised OSError",
+    "unprintable": "UnprintableError: its message cannot be shown, because str\\(error\\) raised OSError",
     "exit": "SystemExit: 3",
     "interrupt": "KeyboardInterrupt:",
     "asked": r"TerminatedError: the process was asked to end \(SIGTERM\)",

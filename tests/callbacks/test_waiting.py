@@ -29,8 +29,9 @@ class NoWaiting(TorchDispatchMode):
 
     def __init__(self, detector: Detector) -> None:
         super().__init__()
-        buffers = ((name, b) for part in detector.modules() for name, b in part._buffers.items() if b is not None)
-        self.numbers = {b.data_ptr() for name, b in buffers if name in detector.host_buffers and not b.ndim}
+        parts = [part for part in detector.modules() if isinstance(part, Detector)]
+        buffers = [(part, name, b) for part in parts for name, b in part._buffers.items() if b is not None]
+        self.numbers = {b.data_ptr() for part, name, b in buffers if name in part.host_buffers and not b.ndim}
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func._schema.name.removeprefix("aten::")

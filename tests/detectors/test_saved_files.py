@@ -15,7 +15,6 @@ from oodlit.detectors import (
     Detector,
     Energy,
     Mahalanobis,
-    NNGuide,
     ReAct,
     RelativeMahalanobis,
     ViM,
@@ -28,7 +27,7 @@ from oodlit.detectors.contract.class_paths import from_config
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-from .support import small_problem
+from .support import negative_words, small_problem
 
 
 def test_scores_after_loading_are_the_same_bits(tmp_path: Path) -> None:
@@ -53,8 +52,10 @@ def test_scores_after_loading_are_the_same_bits(tmp_path: Path) -> None:
 def test_every_detector_of_features_comes_back_with_the_same_bits(tmp_path: Path) -> None:
     """Products depend in their last bit on where a tensor lies in memory: one of a file lies anywhere."""
     train, head = small_problem(n=300, width=20, classes=6, signed=False)
+    words = negative_words(tmp_path / "words.safetensors", width=20)
+    settings = {"knn": {"k": 2}, "nn_guide": {"k": 2}, "neg_label": words, "csp": words}
     named = {
-        key: {"knn": lambda: KNN(k=2), "nn_guide": lambda: NNGuide(k=2)}.get(key, kind)()
+        key: kind(**settings.get(key, {}))
         for key, kind in detectors().items()
         if not kind().required_needs & {"images", "hidden", "model"}
     }

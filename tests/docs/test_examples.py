@@ -65,6 +65,8 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.filterwarnings("default::oodlit.gate.DriftWarning")  # "Choose and deploy" shows both
+@pytest.mark.filterwarnings("default::oodlit.gate.RefusalWarning")
 @pytest.mark.parametrize("page", HERE, ids=lambda page: page.stem)
 def test_the_code_of_the_page_runs(
     page: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -28,4 +28,4 @@ def test_golden(scores, detector):
 
 
 def test_every_golden_detector_is_checked(scores):
-    assert {name.split("/")[0] for name in scores} >= set(METRICS)
+    assert {name.split("/")[0] for name in scores} == set(METRICS)
