@@ -172,11 +172,12 @@ def _is_of_timm(name: str) -> bool:
         import_module(module)
     except ValueError:  # no name before the dot
         raise UnknownNameError.of("backbone", name, timm.list_models()) from None
-    except ModuleNotFoundError as error:
-        if f"{module}.".startswith(f"{error.name}."):  # not a module that it imports
-            raise UnknownNameError.of("backbone", name, timm.list_models()) from None
-        raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
     except (ImportError, SyntaxError) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
+            f"{error.name}."
+        ):  # not one of its imports
+            unknown = UnknownNameError.of("backbone", name, timm.list_models())
+            raise UnknownNameError(f"{unknown} To load a class, put {error.name}.py on PYTHONPATH") from None
         raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
     return False
 

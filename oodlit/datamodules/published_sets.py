@@ -42,7 +42,7 @@ LEFT_OUT = "left_out.txt"
 
 
 class UnofficialArchiveWarning(UserWarning):
-    """Warning for an archive that matches the published one in names and counts, but not in its checksum."""
+    """Warning for an archive with another checksum than the published one."""
 
 
 def list_set(
@@ -82,12 +82,8 @@ def list_set(
         with Path(source).open("rb") as file:
             md5 = hexdigest(file, "md5")
         if md5 != description.md5:
-            warnings.warn(
-                f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; names and counts match,"
-                f" but the content may differ",
-                UnofficialArchiveWarning,
-                stacklevel=2,
-            )
+            text = f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; images may differ"
+            warnings.warn(text, UnofficialArchiveWarning, stacklevel=2)
     prefix = _shared(selection.paths)
     prefix += "/" if prefix else ""
     rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)

@@ -46,10 +46,12 @@ def _facts(shown: Shown) -> list[Fact]:
         detail = f"{shown.inside.name}, n = {accuracy.n_id}"
         facts.append(Fact("Accuracy of the classifier", percent_text(accuracy.value), detail))
     if count := next((c for c in columns if c.is_count), None):
-        total = len(results.dataset(count.dataset).class_names) or 1
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
-        text = f"{sum(c.sort == 0 for c in count.cells)} of {len(count.cells)} detectors"
-        facts.append(Fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
+        text, detail = "undefined", "some tests have no images"
+        if not math.isnan(least):
+            text = f"{sum(c.sort == 0 for c in count.cells)} of {len(count.cells)} detectors"
+            detail = f"fewest failures: {least:.0f} of {len(results.dataset(count.dataset).class_names) or 1}"
+        facts.append(Fact("Pass all unit tests", text, detail))
     facts.append(Fact("Images scored", f"{sum(results.run.counts.values()):,}", f"by {len(detectors)} detectors"))
     return facts
 

@@ -20,6 +20,7 @@ _BY_DETECTOR = (
     "ms_per_image",
     "ms_per_box",
     "confidences",
+    "untrained",
 )
 """Entries of a record by name of a detector, if the record has them."""
 

@@ -90,7 +90,7 @@ def test_an_untrained_network_is_a_control(tmp_path: Path, words: list[str], cap
         controls(results, random).query("control == 'untrained'").reset_index(drop=True)
     )
     assert [f.text for f in control_findings(results)] == [f.text for f in control_findings(results, random)]
-    assert "untrained" in (out / "report.html").read_text()
+    assert '<th class="num">untrained</th>' in (out / "report.html").read_text()
     assert main([*words, "--untrained", "--out", str(out)]) == 0  # complete: neither run is repeated
     assert "this run is already complete" in " ".join(capsys.readouterr().out.split())
     assert main([*words, "--controls", "--out", str(tmp_path / "without")]) == 0

@@ -134,3 +134,8 @@ def test_a_checkpoint_with_other_objects_names_a_way_that_exists(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"save the weights alone with torch\.save") as caught:
         OODModule(TinyConvNet(6), weights=tmp_path / "a.ckpt")
     assert "weights_only" not in str(caught.value)
+
+
+def test_a_module_that_is_not_found_is_named():
+    with pytest.raises(UnknownNameError, match=r"'my_networks\.Net'.* put my_networks.py on PYTHONPATH"):
+        OODModule("my_networks.Net")
