@@ -75,7 +75,7 @@ def evaluate(
     seed: int = 0,
     resolved_config: str = "",
 ) -> int:
-    """Score a backbone with detectors on data sets; write results and an HTML page.
+    """Score a backbone with detectors on data sets.
 
     In the file of --config, write your own classes as class_path and init_args.
 

@@ -160,7 +160,9 @@ def test_a_kill_where_folders_cannot_be_renamed_leaves_nothing_half_that_seems_c
             names = ("fitted/detectors.json", "fitted/detectors.safetensors", "report.html")
             assert {(folder / name).read_text() for name in names} == {outcome}
         else:
-            with pytest.raises(DataError, match=r"incomplete results, missing|this folder does not exist"):
+            with pytest.raises(
+                DataError, match=r"is missing; repeat the run|incomplete results, missing|this folder does not exist"
+            ):
                 Results.load(folder)
         outcomes.add(outcome)
         storage.write(folder, table=new.table, scores=new.scores, run=new.run, add=whole(folder, 1))
