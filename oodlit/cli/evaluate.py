@@ -104,7 +104,7 @@ def evaluate(
         batch_size: images per batch and device (default: that of the data)
         num_workers: worker processes (default: those of the data)
         tpr: share of ID images that are accepted
-        rule: threshold: attained or interpolated (default: by data)
+        rule: threshold: attained (default; for ninco: interpolated)
         controls: check if detectors react to novelty or to shift
         untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)

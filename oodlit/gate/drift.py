@@ -54,11 +54,11 @@ class DriftAlarm(msgspec.Struct):
 
     def __str__(self) -> str:
         """Return when and by how much in one line."""
-        width = f"{100 * (self.high - self.low):g} %"
         place = "lowest" if self.low == 0 else "highest" if self.high == 1 else "middle"
+        part = f"{place} {100 * (self.high - self.low):g} %"
         return (
-            f"drift at image {self.image:,}: since about image {self.since:,}, {100 * self.share:.1f} % of scores"
-            f" ({self.hits:,} of {self.images:,}) are among the {place} {width} of earlier scores"
+            f"drift detected at image {self.image:,}; it began near image {self.since:,}. Since then,"
+            f" {100 * self.share:.1f} % of scores ({self.hits:,} of {self.images:,}) are in the {part} of earlier ones"
         )
 
 
@@ -120,8 +120,8 @@ class DriftTest:
     Example:
         >>> test = DriftTest(np.arange(1000.0))
         >>> p_values = test.update([-1.0] * 20)
-        >>> print(test)
-        drift at image 3: since about image 1, 100.0 % of scores (20 of 20) are among the lowest 1 % of earlier scores
+        >>> print(str(test)[:112] + "...")
+        drift detected at image 3; it began near image 1. Since then, 100.0 % of scores (20 of 20) are in the lowest 1 %...
 
     References:
         Vovk, Gammerman, Shafer: Algorithmic Learning in a Random World. Springer 2005, chapters 7 and 8.

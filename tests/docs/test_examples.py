@@ -43,6 +43,7 @@ NOT_RUN = {
 }
 """How many blocks of Python cannot run; each says why."""
 OF_USERS = {
+    "my_clip": "from torch import nn\ndef build(names, template='') -> nn.Module: ...\n",
     "my_network": "from torch import nn\nclass MyNetwork(nn.Module):\n    def __init__(self, width=16): ...\n",
     "my_package": "from oodlit.detectors import MSP\nclass detectors:\n    Mine = MSP\n",
 }
