@@ -88,7 +88,7 @@ def _needs(kind: type[Detector]) -> Iterator[str]:
         f" {about.cost} | {', '.join(sorted(detector.invariances)).replace('_', ' ') or '-'} |"
     )
     if detector.assumes_non_negative:
-        yield "It is designed for features after a ReLU. With features of both signs it is skipped, or notes them."
+        yield "It is designed for features after a ReLU. With negative features, a run skips it or adds a note."
     if detector.log_probability:
         yield "The score is the logarithm of a probability."
 

@@ -117,7 +117,9 @@ def test_drift_is_reported_once_and_survives_a_restart(tmp_path: Path) -> None:
     whole = Monitor(Told(), drift=DriftTest(known))
     whole.count(accepted[:200], scores=stream[:200])
     assert str(whole).endswith("; no drift found in 200 images")
-    with pytest.warns(DriftWarning, match=r"drift detected at image 2\d\d; it began near image (19|20)\d. .* lowest 1 %") as seen:
+    with pytest.warns(
+        DriftWarning, match=r"drift detected at image 2\d\d; it began near image (19|20)\d. .* lowest 1 %"
+    ) as seen:
         whole.count(accepted[200:], scores=stream[200:])
     assert len(seen) == 1
     file, texts = tmp_path / "monitor.json", []

@@ -30,15 +30,17 @@ def _calibrated(detector: "Combined", facts: BackboneFacts) -> str:
 class Combined(Combination):
     """S = min_i K p_(i) / i: p_(1) <= ... <= p_(K) are the p-values of the scores of K detectors (Simes).
 
-    p = (1 + r) / (n + 1), r the rank of the score among n calibration scores: how many are not above it, interpolated
-    between two of them. `p_values` returns them, and `benjamini_yekutieli` which images to refuse so that at most a
-    fraction alpha of the in-distribution images is. All images that score below every calibration image have the
+    p = (1 + r) / (n + 1), where r is the number of the n calibration scores that are not above the score,
+    interpolated between two calibration scores. All images that score below every calibration image have the
     same p.
 
-    Calibration scores are those of training images or of held-out images. Detectors fit the training images better than
-    new ones, most of all those that keep training images, such as KNN, whose nearest neighbor of a training image is
-    the image itself. Calibrated on them, p-values of new images are too small, and more than alpha are refused. The
-    ranking of images needs no held-out images, the guarantee does.
+    `p_values` returns the p-values of the parts. `benjamini_yekutieli` returns which images to refuse, so that
+    at most a fraction alpha of the in-distribution images is refused on average.
+
+    Calibration scores are those of training images or of held-out images. Most detectors score training images
+    higher than new images, above all detectors that keep training images, such as KNN. With training images,
+    p-values of new images are therefore too small, and more than a fraction alpha is refused. For a ranking of
+    images, training images are enough; the guarantee requires held-out images.
 
     Args:
         parts: Detectors of different settings; None (default) = [Mahalanobis(), Energy(), KNN()].

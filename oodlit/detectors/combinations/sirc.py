@@ -19,12 +19,12 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 class SIRC(Combination):
     """S = -log(m - S1) - log(1 + exp(-b (S2 - a))), m the largest value of S1; a = mean - 3 sd, b = 1 / sd of S2.
 
-    Mean and standard deviation are those of a sample of the training images. S1 is the softmax confidence: the
-    probability of a detector whose score is its logarithm (m = 1), or `Entropy` (m = 0). S2 adds what the softmax does
-    not know: images with a usual S2 keep the order of S1. With KNN as S2, the statistics are too high, since its bank
-    contains the training images.
+    Mean and standard deviation are those of a sample of the training images. S1 is a confidence from the softmax: the
+    probability of a detector whose score is its logarithm (m = 1), or `Entropy` (m = 0). S2 adds information that the
+    softmax does not have: it lowers the score of images with an unusually low S2, and images with a usual S2 keep
+    the order of S1. With KNN as S2, mean and standard deviation are too high, because its bank contains the training images.
 
-    A difference m - S1 below the smallest positive number counts as this number, so that scores are finite.
+    m - S1 is at least the smallest positive number, so that scores are finite.
 
     Args:
         s1: `MSP`, another detector of log probabilities, or `Entropy`; None (default) = `MSP()`.

@@ -22,10 +22,10 @@ ROWS = 256
 class NAC(Detector):
     """S = mean_j min(n_j / O, 1): n_j training images have their state t_j in the same bin, t_j = sigmoid(a x_j g_j).
 
-    g is the gradient of LSE(z) - mean z with respect to the features, W'(softmax(z) - 1/C): the more a feature
-    contributes to the prediction, the farther its state is from 1/2. Bins get finer towards 1/2. Only the last features
-    are used, in closed form, for a sample of training images with the logits of the head. Classes masked by the head
-    are left out.
+    g is the gradient of LSE(z) - mean z with respect to the features, W'(softmax(z) - 1/C). The more a feature
+    contributes to the prediction, the farther its state is from 1/2. Bins are finer near 1/2. Only the last
+    features are used, for which the gradient has a closed form. The fit uses a sample of the training images,
+    with the logits of the head. Classes that the head masks are left out.
 
     Args:
         bins: M, an even number, at least 4, default 50: the authors' number of edges; there are M - 2 bins.

@@ -33,10 +33,11 @@ _IMAGENET = {"logits_weight": 2.5, "smooth": 40, "smooth_logits": 15}
 class WeiPer(Detector):
     """S = -(K + l1 K~) + l2 * mean max softmax: K of the feature histogram, K~ of logits under perturbed weights.
 
-    K = KL(p || q) + KL(q || p), with q the histogram of the image's D features between the smallest and the largest
-    training feature, and p the mean histogram of the training images; q is smoothed by a moving average, p is not. K~
-    is the same for the logits of `copies` of the head, w + d |w| n / |n| with a normal n per copy and class. The mean
-    is over the copies. Values outside the bins only count in the total. Classes masked by the head are left out.
+    K = KL(p || q) + KL(q || p). q is the histogram of the D features of the image, with bins from the smallest
+    to the largest training feature; p is the mean histogram of the training images. q is smoothed by a moving
+    average, p is not. K~ is the same for the logits of `copies` of the head, w + d |w| n / |n|, with a normal n
+    per copy and class. The mean in S is over the copies. Values outside the bins only count in the total.
+    Classes that the head masks are left out.
 
     The training images are read twice, so a sample is used. With `perturb="weights"`, scoring an image costs `copies`
     products with the head, in float64. The draws follow from the seed and are not part of the saved fit. Memory: the
@@ -44,9 +45,9 @@ class WeiPer(Detector):
     which takes ten times as long.
 
     With `perturb="logits"`, z + d |w| |x| g replaces the logits, g the cosine of a random direction with a fixed one.
-    For one image this has the same law at the cost of one product and copies x classes additions. All images share the
-    draws of g, which are saved with the fit (8 x copies x classes bytes). The two forms rank images as alike as two
-    seeds do.
+    For a single image, this has the same distribution, at the cost of one product and copies x classes
+    additions. All images share the draws of g, which are saved with the fit (8 x copies x classes bytes). The
+    rankings of both forms agree as closely as those of two seeds.
 
     Args:
         copies: r, at least 1, default 100.

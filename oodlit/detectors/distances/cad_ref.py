@@ -24,9 +24,10 @@ class CADRef(PredictedMeanDetector):
     An entry of x - m raises the logit of the predicted class if it has the sign of the weight, and lowers it otherwise.
     g is a confidence; its mean is over a sample of the training images (all up to 50,000).
 
-    g must be positive, but logits depend on a constant in the bias that does not affect the softmax. If the mean of g
-    in training is below 0.1 of its mean excess over the median logit of each image, the excess replaces g, which is
-    noted. For an image, g counts as at least 1e-3 of the mean.
+    g must be positive, but a constant in the bias, which does not affect the softmax, can make it small or
+    negative. If the mean of g in training is less than 0.1 of the mean difference between g and the median
+    logit of an image, this difference replaces g, and a note reports it. For a single image, g is at least 1e-3
+    of its mean.
 
     Args:
         confidence: g: "energy" (default, LSE(z)), "max_logit" or "msp" (the largest softmax probability).

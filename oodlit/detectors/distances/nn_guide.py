@@ -16,8 +16,9 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 class NNGuide(Detector):
     """S = LSE(z) * mean of the k largest products of the unit feature with the bank of unit features times LSE(z).
 
-    If more than a quarter of the energies in the bank are not positive, all energies count from one standard deviation
-    below the smallest, which is noted: zero depends on a constant in the bias that does not affect the softmax.
+    If more than a quarter of the energies in the bank are not positive, a number is subtracted from all
+    energies, so that the smallest becomes one standard deviation; a note reports this. Such energies result
+    from a constant in the bias, which does not affect the softmax.
 
     Args:
         k: Number of neighbors, 1 <= k <= images in the bank; default 10.

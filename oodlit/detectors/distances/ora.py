@@ -15,8 +15,9 @@ class ORA(Detector):
     """S = max over c != y of angle(x - m, x_c - m) / pi: y the prediction, x_c the foot of x on the boundary y, c.
 
     m is the mean of the class means of the training images, and x_c = x - (z_y - z_c)(w_y - w_c) / |w_y - w_c|^2. The
-    angle follows from the distance to the boundary and from the logits of m, without computing x_c. Classes with equal
-    weights have no boundary, which is noted; masked classes count as little. Memory: C x C doubles, as for fDBD.
+    angle follows from the distance to the boundary and from the logits of m, without computing x_c. Classes with
+    equal weights have no boundary and are left out, with a note; so are masked classes, without one. Memory: C x C
+    doubles, as for fDBD.
 
     Example:
         >>> import torch

@@ -12,9 +12,9 @@ from oodlit.detectors.statistics import ClassMoments
 class RelativeMahalanobis(GaussianDetector):
     """S = -(min_c d_c - d_0): d_c as in `Mahalanobis`, d_0 with the global mean and the total covariance.
 
-    Both distances use the same whitening, with one bound on its eigenvalues. They agree along every axis in which the
-    class means are equal, so only the others, at most classes - 1, are kept. A direction that training never uses
-    therefore cancels, which is noted.
+    Both distances use the same whitening, with the same bound on its eigenvalues. Along an axis in which all
+    class means are equal, both distances are equal and cancel. Only the other axes are kept, at most classes -
+    1. Directions without variation in training cancel, too, and a note states their number.
 
     Example:
         >>> import torch

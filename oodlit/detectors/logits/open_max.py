@@ -20,12 +20,12 @@ LEAST_LEVEL = 0.1
 class OpenMax(Detector):
     """S = LSE(v) - v_0, the log odds of "known": P(unknown) = 1 / (1 + exp(S)).
 
-    Each class has the mean logit vector of its correctly classified training images, and a Weibull distribution of the
-    `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) / alpha)
-    with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 is the sum of what they
-    lose. If the largest logits are not positive on average, all logits count from the smallest of training, which is
-    noted. A class without correctly classified images is never revised, which is noted. A masked class, with a logit of
-    minus infinity, contributes to no distance and loses nothing.
+    Each class has the mean logit vector of its correctly classified training images, and a Weibull distribution of
+    the `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) /
+    alpha) with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 is the sum of
+    what they lose. If the largest logits are not positive on average, the smallest logit of training is subtracted
+    from all logits, and a note reports this. A class without correctly classified images is never revised, and a note
+    reports this, too. A masked class, with a logit of minus infinity, contributes to no distance and loses nothing.
 
     Args:
         tail: Number of largest distances per class, at least 2, default 20; all of them if there are fewer.

@@ -17,9 +17,9 @@ from oodlit.detectors.formulas.softmax import log_max_probability
 class IODIN(TrainFreeDetector):
     """S = log max_c softmax(z(x') / T)_c: x' as in `ODIN`, but only the value with the largest gradient is moved.
 
-    The value is one channel of one pixel, the first of equal gradients. The step is eps in pixel space, eps / std in
-    the normalized image. Requires two extra forward passes and one backward pass per image; computed in float64 after
-    the network.
+    The value is one channel of one pixel; of equal gradients, the first one counts. The step is eps in pixel space,
+    eps / std in the normalized image. Requires two extra forward passes and one backward pass per image; computed in
+    float64 after the network.
 
     Args:
         temperature: T > 0, default 1000.

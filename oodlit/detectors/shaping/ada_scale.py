@@ -77,14 +77,20 @@ def _count(entries: int, percent: float) -> int:
 class AdaSCALE(Detector):
     """S = LSE(W (x exp(r)) + b), r = s1 / s2: s1 the sum of max(x, 0), s2 that of its k largest entries; k by image.
 
-    k = D - round(D p / 100), p = low + (1 - F(q)) (high - low). q is large if the features move far under a step of 0.5
-    along the gradient of the predicted logit, in the 5 % of the pixel values where it is smallest: q = Co + 10 Q, with
-    Q the sum of the changes of the largest 1 % of the features, and Co that of the positive parts of the largest 5 %
-    after the step; both are rounded down, so Q is 0 below 100 features. F is the fraction of training images whose q is
-    not larger. Variant "l" scales the logits: S = c + LSE(r^2 (z - c)), c the mean bias, as in `LTS`.
+    k is chosen for each image from a number q: k = D - round(D p / 100), p = low + (1 - F(q)) (high - low),
+    with F(q) the fraction of training images whose q is not larger.
 
-    Requires two extra forward passes and one backward pass, also in training for a sample of 5000 images, chosen by the
-    hash of their keys. Equal gradients are ordered by pixel.
+    q measures how far the features move under a small step: 5 % of the pixel values, those with the smallest
+    gradient of the predicted logit, move by 0.5 along this gradient. Then q = Co + 10 Q:
+
+    - Q is the sum of the changes of the largest 1 % of the features.
+    - Co is the sum of the positive parts of the largest 5 % of the features after the step.
+
+    Both numbers of features are rounded down, so Q is 0 with fewer than 100 features. Variant "l" scales the
+    logits as `LTS` does: S = c + LSE(r^2 (z - c)), c the mean bias.
+
+    Requires two extra forward passes and one backward pass per image. The fit requires them for a sample of
+    5000 training images, chosen by the hash of their keys. Equal gradients are ordered by pixel.
 
     Args:
         variant: "a" (default) scales features, "l" logits.

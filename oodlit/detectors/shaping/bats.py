@@ -13,9 +13,9 @@ from oodlit.detectors.statistics import ClassMoments, Statistics
 class BATS(Shaping):
     """S = `then` on the logits of x': every feature clipped to its mean +- l times its standard deviation.
 
-    Mean and standard deviation of each feature are over the training images. A feature that is constant in training is
-    replaced by that constant. If the features were normal, the default would clip 29 % of the values, and l = 3.25
-    0.1 % of them: l belongs to the network and the data that it was chosen for.
+    Mean and standard deviation of each feature are over the training images. A feature that is constant in training
+    is replaced by that constant. Choose l for your network and data: on normal features, the default clips 29 % of
+    the values, and l = 3.25 clips 0.1 %.
 
     Args:
         spread: l > 0. Default 1.05, the authors' value for ImageNet; they use 3.25 for CIFAR-10, and do not state on

@@ -17,12 +17,13 @@ from oodlit.detectors.statistics import Statistics
 class LTS(Detector):
     """S = c + LSE(r^2 (z - c)), r = s1 / s2: s1 the sum of max(x, 0), s2 that of its largest entries; c the mean bias.
 
-    s2 has D - round(D p / 100) entries, at least one. c is a constant that does not affect the softmax, about 0 in
-    networks trained with weight decay. The authors scale it too; if it is not 0 it would decide the order and could
-    even reverse it.
+    s2 has D - round(D p / 100) entries, at least one. c is a constant that does not affect the softmax, and is
+    about 0 in networks trained with weight decay. The authors scale c, too. This implementation does not,
+    because a scaled c that differs from 0 would determine the order of images, and could even reverse it.
 
-    Unlike `SCALE`, it also scales differences within the bias. Without a positive feature r = 1. Negative features
-    count as zero: on features of both signs it is far worse than other detectors (44.8 % AUROC on a Swin-B).
+    Unlike `SCALE`, LTS also scales differences within the bias. If no feature is positive, r = 1. Negative
+    features are replaced by zero, so on features of both signs LTS is far worse than other detectors (44.8 %
+    AUROC on a Swin-B).
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 95.

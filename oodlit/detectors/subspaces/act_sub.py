@@ -31,13 +31,14 @@ _IMAGENET = {"percentile": 95.0, "power": 2.0}
 class ActSub(Detector):
     """S = E a^l: E the energy of the `SCALE`d decisive part of x, a = -log(1 - the mean of the k largest cosines).
 
-    W = U S V'. The decisive part of x is its projection on the first `dim` right singular vectors; the cosines are
-    those of the rest with the rest of the training images in the bank. `dim` is where the mean norms of both parts over
-    the bank are closest, at most the rank of W. s1 and s2 of `SCALE` are sums over the decisive part, whose entries
-    have both signs.
+    W = U S V' is the head. The decisive part of x is its projection on the first `dim` right singular vectors.
+    The rest of x is compared with the rest of each training image in the bank; these are the cosines. `dim` is
+    at most the rank of W, and is chosen so that the mean norms of both parts over the bank are as close as
+    possible. s1 and s2 of `SCALE` are sums over the decisive part, whose entries have both signs.
 
-    If more than 1 % of the training energies are not positive, all count from one standard deviation below the
-    smallest, which is noted. Cosines below zero count as zero. The cost of an image grows with the bank.
+    If more than 1 % of the training energies are not positive, a number is subtracted from all energies, so
+    that the smallest becomes one standard deviation; a note reports this. Cosines below zero are replaced by
+    zero. The cost per image grows with the bank.
 
     Args:
         percentile: p of `SCALE` in percent, default 95.

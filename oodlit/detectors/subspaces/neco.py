@@ -21,11 +21,13 @@ CONSTANT = 1e-24
 class NECO(Detector):
     """S = max z * |P h| / |h|, h = (x - mean) / std per feature; P the projection on the first principal axes of h.
 
-    A feature that is constant in training has std 1. With h = 0 the fraction is 1. If max z is negative, a
-    larger fraction would lower the score: then S = max z * (2 - |P h| / |h|), which agrees at max z = 0.
+    A feature that is constant in training has std 1. With h = 0, the fraction |P h| / |h| is 1. If max z is
+    negative, a larger fraction would lower the score. Then S = max z * (2 - |P h| / |h|), which is continuous
+    at max z = 0.
 
-    The authors choose the dimension, and whether to multiply by max z, for each network. The defaults multiply, as they
-    do for transformers; use the preset `resnet` for a ResNet, and set `dim` to follow them.
+    The authors choose the dimension, and whether to multiply by max z, for each network. The default
+    multiplies, as the authors do for transformers. To follow the authors, use the preset `resnet` for a ResNet,
+    and set `dim`.
 
     Args:
         variance: Fraction of the variance that the axes reach, between 0 and 1, default 0.7. It replaces a dimension

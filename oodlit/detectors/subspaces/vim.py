@@ -26,21 +26,22 @@ class ViM(ResidualDetector):
     R spans the complement of the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)'; alpha = mean(max_c z) /
     mean(|R'(x-u)|) over a sample of the training images (all of them up to 50,000).
 
-    With equal logits, a larger residual lowers the score. Features that move along a unit vector d of the residual
-    space also move their logits: far out the score falls if alpha is above max_c W_c d, and rises if it is below. Along
-    directions that training images use, alpha is as published, and may be below.
+    With equal logits, a larger residual lowers the score. If features move far along a unit vector d of the
+    residual space, their logits change, too: the score falls if alpha is above max_c W_c d, and rises if alpha
+    is below. In directions in which training images vary, alpha is as published, and may be below.
 
-    If this alpha is meaningless it is replaced, which is noted:
+    If this alpha has no meaning, it is replaced, and a note reports this:
 
-    - The mean of the largest logits depends on a constant in the bias that does not affect the softmax. Below 0.1 of
-      their excess over the mean of all logits, the excess replaces it. If it is mostly such a constant (above twice the
-      excess), alpha grows with the constant; it stays as published, which is noted.
-    - If training images have no residual (below 1e-5 of their root mean squared distance to their mean), that distance
-      replaces it.
-    - Along directions that no training image uses (dead units, fewer images than dimensions) the head may let a logit
-      grow with the residual: alpha is at least twice that slope. A training image without a residual then scores lower
-      when moved along them, others from 4/3 of their residual on. Such directions are never part of the principal
-      space.
+    - The mean of the largest logits depends on a constant in the bias that does not affect the softmax. Call
+      the mean difference between the largest logit and the mean logit the excess. If the mean of the largest
+      logits is below 0.1 of the excess, the excess replaces it. If it is above twice the excess, it is mostly
+      such a constant: alpha stays as published, and a note reports this.
+    - If training images have no residual (below 1e-5 of their root mean squared distance to their mean), that
+      distance replaces it.
+    - In directions without variation in training (dead units, fewer images than dimensions), a logit of the
+      head may grow with the residual. Alpha is at least twice that slope, so that the score falls when an image
+      moves far in such a direction: always if it has no residual, otherwise from 4/3 of its residual on. Such
+      directions are never part of the principal space.
 
     Args:
         dim: Dimension of the principal space, 1 <= dim < features. None (default) = chosen by the width D: 1000 if D >=

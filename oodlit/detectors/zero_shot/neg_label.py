@@ -11,10 +11,10 @@ from oodlit.detectors.formulas.negative_words import NegativeDetector
 class NegLabel(NegativeDetector):
     """S = log mean_g sum_c e^(cos(x, t_c) / T) / (sum_c e^(cos(x, t_c) / T) + sum_(n in g) e^(cos(x, n) / T)).
 
-    t_c is row c of the head, the text embedding of class c. The negatives n are text embeddings of words: nouns and
-    adjectives of WordNet of which those are kept that are farthest from the classes, in groups g of equal size. The
-    distance of a word is a quantile over the classes of its cosines. Words beyond the last full group are dropped, and
-    the others are shuffled. `exp` of the score is the probability of the authors.
+    t_c is row c of the head, the text embedding of class c. The negatives n are text embeddings of nouns and
+    adjectives of WordNet. The words that are farthest from the classes are kept, shuffled, and divided into
+    groups g of equal size; words beyond the last full group are dropped. How far a word is from the classes is
+    measured by a quantile of its cosines with them. `exp` of the score is the probability of the authors.
 
     Args:
         negatives: File of `oodlit.backbones.negatives.write_negatives`; empty = none, then it is not applicable.
