@@ -22,7 +22,8 @@ class SIRC(Combination):
     Mean and standard deviation are those of a sample of the training images. S1 is a confidence from the softmax: the
     probability of a detector whose score is its logarithm (m = 1), or `Entropy` (m = 0). S2 adds information that the
     softmax does not have: it lowers the score of images with an unusually low S2, and images with a usual S2 keep
-    the order of S1. With KNN as S2, mean and standard deviation are too high, because its bank contains the training images.
+    the order of S1. With KNN as S2, mean and standard deviation are too high, because its bank contains the training
+    images.
 
     m - S1 is at least the smallest positive number, so that scores are finite.
 
