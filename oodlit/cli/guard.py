@@ -17,7 +17,7 @@ def guard(
     """Check a finished run against limits.
 
     A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if the comparison
-    is true. DETECTOR can also be "model" (values of the classifier) or "*" (every detector that was asked for). Each
+    is true. DETECTOR can also be "model" (values of the classifier) or "*" (every requested detector). Each
     crossed limit is printed with the value, its interval and the images that caused it. The exit code is 1 if a limit
     is crossed. It is 2 if a name is unknown, a value is undefined, or the results are missing, damaged, unfinished or
     from a trial.

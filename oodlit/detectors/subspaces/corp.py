@@ -23,8 +23,9 @@ from oodlit.detectors.subspaces.cop import CoP
 class CoRP(KernelPCA):
     """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): `CoP` with M random Fourier features.
 
-    A is normal with variance 2 gamma, u uniform in [0, 2 pi); products of f approximate exp(-gamma |a - b|^2) of unit
-    features. A and u follow from the seed and are part of the fit. Memory: 7 M x M doubles during the fit.
+    A has normal entries with variance 2 gamma, and u uniform ones in [0, 2 pi). The product of f for two images
+    approximates the kernel exp(-gamma |a - b|^2) of their unit features a and b. A and u follow from the seed
+    and are part of the fit. The fit takes 7 M x M doubles of memory.
 
     Args:
         variance: Fraction of the variance that U reaches, between 0 and 1, default 0.5.
