@@ -109,7 +109,7 @@ class Acceleration:
             asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
-                f"{name} fails with {asked} but not without: {type(error).__name__}: {said}; omit this option"
+                f"{name} fails because of {asked} ({type(error).__name__}: {said}); omit {asked}"
             ) from error
 
     def _lay_out(self, *, is_on: bool) -> None:

@@ -85,8 +85,8 @@ class ZeroShotClassifier(nn.Module):
             width = self.classifier.in_features
             if embedded.shape[1] != width:
                 raise InvalidArgumentError(
-                    f"ZeroShotClassifier: expected {width} features per image from the image tower, as the concepts"
-                    f" have, got {embedded.shape[1]}; both towers must embed into the same space"
+                    f"ZeroShotClassifier: the concepts have {width} features, but the image tower returns"
+                    f" {embedded.shape[1]} per image; both towers must embed into the same space"
                 )
             self._checked = True
         logits: Tensor = self.classifier(unit(embedded))
@@ -117,9 +117,8 @@ class LocalTokens(nn.Module):
         has_parts = all(getattr(tower, part, None) is not None for part in ("ln_post", "proj"))
         if not (isinstance(attention, nn.MultiheadAttention) and has_parts):
             raise InvalidArgumentError(
-                "LocalTokens: expected a vision transformer of open_clip with transformer.resblocks of"
-                f" nn.MultiheadAttention, ln_post, and proj, got {type(tower).__name__}; choose a model such as"
-                " ViT-B-16"
+                "LocalTokens: expected the image tower of an open_clip vision transformer such as ViT-B-16, got"
+                f" {type(tower).__name__}"
             )
         self.tower, self._last = tower, f"transformer.resblocks.{len(blocks) - 1}"
 

@@ -40,7 +40,7 @@ def with_class_subset(
     plain = [layer for layer in layers if type(network.get_submodule(layer)) in _CUT]
     if not plain or len(plain) < len(layers):
         raise InvalidArgumentError(
-            f"{reader.name}: class_subset requires a final linear layer, which was not found; name it with head='...'"
+            f"{reader.name}: class_subset requires a final linear layer; name it with OODModule(..., head='...')"
         )
     count = len(network.get_submodule(plain[0]).weight)  # type: ignore[arg-type]
     if len(classes) == count:

@@ -96,10 +96,10 @@ def _is_close(value: Tensor, other: Tensor) -> bool:
 def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
-        others = f"; other layers with the same number of outputs: {', '.join(heads.others)}" if heads.others else ""
+        others = f". Other layers with this number of outputs: {', '.join(heads.others)}" if heads.others else ""
         warnings.warn(
-            f"{name}: the features (the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}) do not"
-            f" determine the logits: {heads.problem}{others}. If another layer is the head, name it:"
+            f"{name}: the features do not determine the logits. They are the {features.shape[1]} inputs of layer"
+            f" {' + '.join(heads.layers)!r}, but {heads.problem}{others}. If another layer is the head, name it:"
             " OODModule(network, head='...')",
             stacklevel=3,
         )

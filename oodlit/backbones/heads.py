@@ -185,8 +185,8 @@ class Heads:
 def _check_rows(layer: str, rows: int, images: int) -> None:
     if rows != images:
         raise RequirementError(
-            f"layer {layer!r} receives {rows} rows for {images} images, but expected one row per image; test-time"
-            " augmentation inside the network has this effect"
+            f"layer {layer!r} receives {rows} rows for {images} images instead of one row per image; remove test-time"
+            " augmentation inside the network, which can cause this"
         )
 
 

@@ -204,18 +204,18 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
                 errors.append(error)
     if not tries:
         warnings.warn(
-            f"{name}: the transform {shown(transform):.80} does not accept pictures"
-            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors, so its outputs cannot be"
-            " compared: if the outputs change but the description does not, saved fits, caches and gates are still"
-            " reused; see docs/backbones.md",
+            f"{name}: the transform {shown(transform):.80} accepts neither pictures"
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) nor tensors, so oodlit cannot compare its"
+            " outputs between runs. If its outputs change but its description does not, oodlit still reuses saved"
+            " fits, caches, and gates; see docs/backbones.md",
             stacklevel=5,
         )
         return "", None
     made = tries[0]
     if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
         warnings.warn(
-            f"{name}: the transform is random: it returned different results for the same picture. Scores"
-            " depend on chance, and saved fits cannot be matched. Use a transform without random steps",
+            f"{name}: the transform returned different results for the same picture, so scores are random and saved"
+            " fits cannot be reused. Use a transform without random steps",
             stacklevel=5,
         )
         return "", None

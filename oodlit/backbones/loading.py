@@ -99,8 +99,8 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
         whole = sorted(start for start in starts if all(start + key in state for key in own))
         if len(whole) > 1:
             raise InvalidArgumentError(
-                f"the file contains these weights {len(whole)} times, with the prefixes {', '.join(map(repr, whole))};"
-                " keep one of them"
+                f"the file contains these weights {len(whole)} times, with the prefixes"
+                f" {', '.join(map(repr, whole))}; keep only one copy"
             )
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)

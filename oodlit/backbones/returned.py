@@ -38,7 +38,7 @@ def pick(raw: Any, output: Output, name: str) -> Any:
     except (AttributeError, LookupError, TypeError):
         pass
     raise InvalidArgumentError(
-        f"{name}: cannot find output={output!r} in {_kind(raw)} returned by the network; {_way_out(raw)}"
+        f"{name}: the network returned {_kind(raw)}, which has no output={output!r}; {_way_out(raw)}"
     )
 
 
@@ -109,8 +109,8 @@ def check_no_probabilities(logits: Tensor, name: str) -> None:
     else:
         return
     raise InvalidArgumentError(
-        f"{name} returns {kind} instead of logits: it ends in a {layer}, whose rounding removes differences that most"
-        " detectors rank; remove that layer, or pass the submodule before it"
+        f"{name} returns {kind} instead of logits. It ends in a {layer}, which rounds away differences that most"
+        " detectors require. Remove that layer, or pass the submodule before it"
     )
 
 
@@ -126,14 +126,14 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
     tolerance = 1e-3 if logits.dtype.itemsize >= 4 else 2e-2
     likeness = ""
     if bool(((values >= 0) & (values <= 1)).all()):
-        likeness = "probabilities: all of the first outputs are between 0 and 1"
+        likeness = "probabilities (all outputs of the first batch are between 0 and 1)"
     elif _is_of_one_sign(values) and _is_constant(values.sum(dim=1), values, tolerance):
-        likeness = f"probabilities: each row of the first outputs sums to {float(values[0].sum()):.4g}"
+        likeness = f"probabilities (each row of the first batch sums to {float(values[0].sum()):.4g})"
     elif len(values) > 2 and any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):  # two rows may agree
-        likeness = "log-probabilities: all rows of the first outputs have the same log-sum-exp after scaling"
+        likeness = "log-probabilities (all rows of the first batch have the same log-sum-exp after scaling)"
     if likeness:
         warnings.warn(
-            f"{name}: its outputs look like {likeness}; detectors require logits. Pass the network without its"
+            f"{name}: its outputs look like {likeness}, but detectors require logits. Pass the network without its"
             " last step, or ignore this warning if the outputs are logits",
             stacklevel=3,
         )
@@ -167,9 +167,9 @@ def _kind(raw: object) -> str:
     if isinstance(raw, Tensor):
         return f"a tensor of shape {tuple(raw.shape)} and dtype {raw.dtype}"
     if isinstance(raw, Mapping):
-        return f"a {type(raw).__name__} with {', '.join(map(repr, raw))}"
+        return f"a {type(raw).__name__} with keys {list(raw)}"
     if isinstance(raw, tuple | list):
-        return f"a {type(raw).__name__} of {len(raw)} ({', '.join(type(r).__name__ for r in raw[:4])})"
+        return f"a {type(raw).__name__} of {len(raw)} parts ({', '.join(type(r).__name__ for r in raw[:4])})"
     return f"a {type(raw).__name__}"
 
 

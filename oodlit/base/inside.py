@@ -30,6 +30,6 @@ def file_inside(folder: Path, name: str) -> Path:
     path = folder / name
     if path.is_symlink() and path.resolve().parent != folder.resolve():
         raise DataError(
-            f"{path}: is a link to {path.resolve()}, which is outside the folder; replace the link by the file"
+            f"{path} is a link to {path.resolve()}, which is outside the folder; replace the link with the file"
         )
     return path

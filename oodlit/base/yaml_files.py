@@ -63,7 +63,7 @@ def _count(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int
         number, depth = 1 + sum(n for n, _ in counts), 1 + max((d for _, d in counts), default=0)
         for found, limit, what in ((number, MAX_VALUES, "values"), (depth, MAX_DEPTH, "nested lists and mappings")):
             if found > limit:
-                message = f"expected at most {limit:,} {what}, counting aliases (*name)"
+                message = f"expected at most {limit:,} {what}; an alias (*name) counts as all that it stands for"
                 raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         known[id(node)] = number, depth
     return known[id(node)]

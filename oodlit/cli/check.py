@@ -15,7 +15,7 @@ def check(detectors: list[str] | None = None, *, only: str | None = None, plugin
         plugins: also check all installed plug-ins
     """
     if not detectors and not plugins:
-        raise UsageError("missing required argument: DETECTORS, or --plugins")
+        raise UsageError("missing required argument: DETECTORS or --plugins")
     from importlib.util import find_spec
 
     from oodlit.base.errors import MissingExtraError, UnknownNameError

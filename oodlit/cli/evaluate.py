@@ -155,7 +155,7 @@ def _check(given: dict[str, Any]) -> None:
         extra = [f"--{name}" for name in ("backbone", "data", "benchmark", "cache") if given[name] is not None]
         extra += [f"--{name}" for name in _faster(given)] + (["--dry_run"] if given["dry_run"] else [])
         if extra:
-            raise UsageError(f"--features replaces network and images; omit {', '.join(extra)}")
+            raise UsageError(f"--features replaces the network and the images; omit {', '.join(extra)}")
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["untrained"] and not (isinstance(given["backbone"], str) and given["fitted"] is None):

@@ -50,7 +50,7 @@ def export(
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
     if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
-        raise UsageError("--max_risk and --coverage require --prior, which excludes --metrics")
+        raise UsageError("--max_risk and --coverage require --prior; --prior and --metrics cannot be combined")
     from oodlit.cli.console import say
     from oodlit.results import Results
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export

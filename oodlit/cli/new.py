@@ -34,11 +34,11 @@ def detector(name: str, *, out: Path | None = None) -> None:
 
     key = snake_case(name)
     if key in detectors():
-        raise UsageError(f"oodlit has a detector {key!r}; choose another name")
+        raise UsageError(f"oodlit already has a detector {key!r}; choose another name")
     words = {"name": name, "key": key, "module": f"oodlit_{key}", "package": f"oodlit-{key.replace('_', '-')}"}
     folder = out or Path(words["package"])
     if folder.exists():
-        raise UsageError(f"{folder} exists; choose another folder with --out")
+        raise UsageError(f"{folder} already exists; choose another folder with --out")
     template = resources.files("oodlit.cli") / "template"
     for source, place in _FILES.items():
         text = Template((template / source).read_text(encoding="utf-8")).substitute(words)

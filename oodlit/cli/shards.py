@@ -97,7 +97,7 @@ def build(
         return
     own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
     if extra := [option for option, value in own.items() if value is not None]:
-        raise UsageError(f"{', '.join(extra)}: only for custom data sets; {name!r} is a known one")
+        raise UsageError(f"{name!r} is a known data set; omit {', '.join(extra)}, which only custom data sets accept")
     if labels is not None:
         description = _with_labels(name, labels, incomplete=incomplete)
     with status(f"listing {source}"), _warnings_at_end():
@@ -126,7 +126,7 @@ def _build_known(description: "DatasetDescription", listing: "AnyListing", out: 
     with _kept(out), progress_bar(f"packing {description.name}", len(listing)) as advance:
         _report(build_set(description, listing, out, progress=advance, **how), out)
     if isinstance(listing, PoolListing):
-        say(f"{listing.shortfall}: see {out / 'left_out.txt'}")
+        say(f"{listing.shortfall}; see {out / 'left_out.txt'}")
 
 
 def _build_own(

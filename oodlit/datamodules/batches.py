@@ -169,7 +169,7 @@ class StreamBatches(IterableDataset[Any]):
         if count != len(positions):
             raise DataError(
                 f"data set {self.stream.name!r}: expected {len(positions)} samples for positions"
-                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
+                f" {positions.start}..{positions.stop - 1}, but the source returned {count}"
             )
 
     def _rows(self, remaining: int) -> "_Rows":
@@ -231,7 +231,7 @@ class StreamBatches(IterableDataset[Any]):
 
     def blank(self) -> Tensor:
         """Return the network's input for a black image."""
-        what = f"data set {self.stream.name!r}, a black 64 x 64 image that stands in for unusable ones"
+        what = f"data set {self.stream.name!r}, a black image that replaces a skipped image"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows") -> Batch:
@@ -309,6 +309,6 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
     kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (first, image))
     found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
     raise InvalidArgumentError(
-        f"data set {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
-        " the transform must return images of one shape and dtype"
+        f"data set {stream!r}: the transform must return images of one shape and dtype, got {found} in one batch (at"
+        f" key {key!r})"
     )

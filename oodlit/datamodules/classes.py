@@ -105,17 +105,16 @@ def _check_order(names: tuple[str, ...], source: str) -> None:
     """Refuse class names in an order that comes only from sorting them."""
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
-            f"{source}: the {len(names)} class names are numbers other than 0, ..., {len(names) - 1} (first"
+            f"{source}: the {len(names)} class names are numbers, but not 0, ..., {len(names) - 1} (the first is"
             f" {names[0]!r}), so their labels are unknown; pass class_names in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):
         first = next(i for i, key in enumerate(keys) if key != imagenet_keys()[i])
         raise DataError(
-            f"{source}: the classes of ImageNet-1k are not in the order of the published classifiers (label {first} is"
-            f" {names[first]!r}, not {wnids()[first]!r}); pass class_names={IMAGENET!r} if the logits of the network"
-            " have the published order (the labels are then renumbered), or class_names=[...] with the names in the"
-            " order of the logits"
+            f"{source}: the classes of ImageNet-1k are not in the published order (label {first} is {names[first]!r},"
+            f" not {wnids()[first]!r}). If the logits have the published order, pass class_names={IMAGENET!r} to"
+            " renumber the labels. Otherwise pass class_names=[...] with the names in the order of the logits"
         )
 
 

@@ -270,7 +270,7 @@ class OODDataModule(pl.LightningDataModule):
         if reasons:
             first, reason = next(iter(reasons.items()))
             warnings.warn(
-                f"{len(reasons)} of {len(reasons) + len(images)} images cannot be shown, first {first!r}: {reason}",
+                (f"{len(reasons)} of {len(reasons) + len(images)} images cannot be shown (first: {first!r}, {reason})"),
                 NoPictureWarning,
                 stacklevel=2,
             )

@@ -129,6 +129,6 @@ def check_movable(stream: Stream, method: str | None, **code: object) -> None:
         except Exception as error:  # pickle and the classes themselves raise almost anything
             raise InvalidArgumentError(
                 f"data set {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
-                f" ({describe_error(error)}); use a module-level function or class instead of a lambda or local one,"
-                " or num_workers=0"
+                f" ({describe_error(error)}); use a function or class at the top level of a module, or pass"
+                " num_workers=0"
             ) from error

@@ -160,8 +160,8 @@ class StreamLoader:
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
-                f"data set {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the"
-                " results do not distinguish them; pass class_names=[...] to the stream",
+                f"data set {self.stream.name!r}: images have group numbers up to {largest_group}, but the stream has"
+                " no class names, so results are not reported per group; pass class_names=[...] to the stream",
                 stacklevel=2,
             )
 

@@ -80,8 +80,8 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
         raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
         warnings.warn(
-            f"{name}: {len(source.repeated)} repeated images are counted once, first"
-            f" {', '.join(map(repr, source.repeated[:3]))}; {len(source)} images remain",
+            f"{name}: {len(source.repeated)} images are repetitions of others and are left out (first:"
+            f" {', '.join(map(repr, source.repeated[:3]))}); {len(source)} images remain",
             DuplicateImageWarning,
             stacklevel=2,
         )

@@ -282,7 +282,7 @@ def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iter
     each = description.per_label
     if wrong := {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}:
         shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
-        yield f"{len(wrong)} labels do not have {each} images each as expected ({shown})"
+        yield f"expected {each} images per label, but {len(wrong)} labels have another number ({shown})"
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:

@@ -83,8 +83,8 @@ def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) ->
         changed = [path for path in paths if _changed_at(path) > since]
         if 0 < len(changed) < len(paths):
             warnings.warn(
-                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were last"
-                f" read, first {changed[0]}. Not all contents are compared; {hint}",
+                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were"
+                f" last read (first: {changed[0]}). Not all contents are compared; {hint}",
                 ChangedFilesWarning,
                 stacklevel=3,
             )

@@ -292,7 +292,7 @@ def test_shards_build_info_verify(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_known_set_refuses_options_for_own_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["shards", "build", "ninco", str(tmp_path), "--out", str(tmp_path / "out"), "--role", "ood"]
     assert main(arguments) == 2
-    assert "--role: only for custom data sets; 'ninco' is a known one" in one_line(capsys.readouterr().err)
+    assert "'ninco' is a known data set; omit --role" in one_line(capsys.readouterr().err)
 
 
 def test_check_runs_the_conformance_suite(

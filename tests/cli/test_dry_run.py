@@ -90,4 +90,4 @@ def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     features = tmp_path / "features.yaml"
     features.write_text("{}")
     assert main(["evaluate", "--features", str(features), "--dry_run"]) == 2
-    assert "--features replaces network and images; omit --dry_run" in capsys.readouterr().err
+    assert "--features replaces the network and the images; omit --dry_run" in capsys.readouterr().err

@@ -110,7 +110,7 @@ def test_items_are_found_by_name(package: None) -> None:
     assert found["mine"].__name__ == "Mine"
     assert detectors() == found  # without another warning
     assert len(found) == len(oodlit_detectors) + 1
-    with pytest.warns(base.PluginWarning, match="oodlit has an item of this name"):
+    with pytest.warns(base.PluginWarning, match="oodlit already has an item of this name"):
         assert descriptions()["my_set"].title == "Mine"
     assert descriptions()["ninco"].title != "Not NINCO"
     with pytest.warns(base.PluginWarning, match="expected a BenchmarkDescription or a subclass of oodlit"):
@@ -124,9 +124,9 @@ def test_every_problem_is_one_sentence_that_names_the_package(package: None) -> 
     problems = detector_plugins().problems
     start = {name: f"plug-in {name!r} of thing (oodlit.detectors): " for name in problems}
     assert {name: text.removeprefix(start[name]) for name, text in problems.items()} == {
-        "Knn": "oodlit has an item of this name; choose another one",
-        "Unset": "every setting of a plug-in must have a default; k has none",
-        "Other": "name the entry point 'Mine', as the item",
+        "Knn": "oodlit already has an item of this name; choose another name",
+        "Unset": "every setting of a plug-in must have a default, which is missing for k",
+        "Other": "the item is called 'Mine'; give the entry point the same name",
         "Number": "expected a subclass of oodlit.detectors.Detector without abstract methods, got 3",
         "Nowhere": "cannot load no_such_module:Nowhere: ModuleNotFoundError: No module named 'no_such_module'",
     }
@@ -182,11 +182,11 @@ def test_a_package_from_the_template_is_installed_and_used(tmp_path: Path) -> No
 
 
 def test_names_of_new_detectors(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, text in (("my-score", "expected the name of a class"), ("Knn", "oodlit has a detector 'knn'")):
+    for name, text in (("my-score", "expected the name of a class"), ("Knn", "oodlit already has a detector 'knn'")):
         assert main(["new", "detector", name, "--out", str(tmp_path / "x")]) == 2
         assert text in capsys.readouterr().err
     assert main(["new", "detector", "TopGap", "--out", str(tmp_path)]) == 2
-    assert "exists; choose another folder with --out" in capsys.readouterr().err
+    assert "already exists; choose another folder with --out" in capsys.readouterr().err
 
 
 def test_what_a_broken_plug_in_says_where_it_is_used(
@@ -209,4 +209,4 @@ def test_the_problems_make_the_check_fail(package: None, capsys: pytest.CaptureF
     assert shown.count("FAILED plug-in") == 7
     assert "oodlit.datasets: my_set (from thing)" in shown
     assert main(["check"]) == 2
-    assert "missing required argument: DETECTORS, or --plugins" in capsys.readouterr().err
+    assert "missing required argument: DETECTORS or --plugins" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def test_an_untrained_network_is_a_control(tmp_path: Path, words: list[str], cap
     assert main([*words, "--controls", "--out", str(tmp_path / "without")]) == 0
     capsys.readouterr()
     assert main([*words, "--untrained", "--out", str(tmp_path / "without")]) == 2
-    assert "made without it; repeat the run with --again" in " ".join(capsys.readouterr().err.split())
+    assert "made without --untrained; pass --again" in " ".join(capsys.readouterr().err.split())
     with pytest.raises(InvalidArgumentError, match="3 images of far are in one run only"):
         controls(results, less(random))
 

@@ -82,7 +82,7 @@ WHOLE: dict[str, bytes] = {
 class TestNothingBehindTheMarkIsLost:
     def test_damaged_ends_of_shards_without_a_manifest(self, tmp_path: Path, case: str) -> None:
         (tmp_path / "x-0000.tar").write_bytes(LOSSY[case])
-        with pytest.raises(DataError, match=r"x-0000\.tar.*(after the end-of-archive|zeros at its end)"):
+        with pytest.raises(DataError, match=r"x-0000\.tar.*(after the end-of-archive|ends in \d+ zero bytes)"):
             ShardSource(tmp_path)
         report = verify_shards(tmp_path)[0]
         assert not report.ok
@@ -92,7 +92,7 @@ class TestNothingBehindTheMarkIsLost:
     def test_damaged_ends_of_archives_to_build(self, tmp_path: Path, case: str, pack: Callable[[bytes], bytes]) -> None:
         path = tmp_path / "x.tar"
         path.write_bytes(pack(LOSSY[case]))
-        with pytest.raises(DataError, match=r"x\.tar: .*(after the end-of-archive|zeros at its end)"):
+        with pytest.raises(DataError, match=r"x\.tar: .*(after the end-of-archive|ends in \d+ zero bytes)"):
             open_files(path)
 
 
@@ -287,7 +287,7 @@ def test_an_archive_among_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'bird\.tar\.gz' among 2 images"):
         class_listing(tmp_path / "data", Role.OOD)
     (tmp_path / "data" / "bird.tar.gz").rename(tmp_path / "data" / "cat.tar.gz")  # unpacked beside it
-    with pytest.warns(UserWarning, match=r"left out, first 'cat\.tar\.gz'"):
+    with pytest.warns(UserWarning, match=r"left out .* \(first: 'cat\.tar\.gz'"):
         assert len(class_listing(tmp_path / "data", Role.OOD)) == 2
 
 

@@ -134,7 +134,7 @@ def test_folders_and_other_cases_and_extensions(root: Path, tmp_path: Path) -> N
     assert read(data, "imagenet_ood", 1) == dict.fromkeys(stems, 1)
     assert data.stream("imagenet_ood").class_names == (PurePosixPath(names[0]).parent.name,)
     (tmp_path / renamed[2]).unlink()
-    with pytest.raises(DataError, match=r"ssb_hard: 6 of the 6 images of the list not found"):
+    with pytest.raises(DataError, match=r"ssb_hard: 6 of the 6 listed images were not found"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"], locations={"ssb_hard": tmp_path})
     with pytest.warns(MissingSetWarning, match=f"1 of the 6 images .*{names[2]}"):
         assert (

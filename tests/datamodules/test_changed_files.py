@@ -78,7 +78,7 @@ def test_some_new_files_are_reported_for_every_kind_of_source(tmp_path: Path) ->
         replace_later(paths[place], others[place], since)
     found = told(*streams, since=since)
     assert [text.split("'")[1] for text in found] == ["files", "thin", "dataset"]
-    assert all(f"2 of 40 files were modified after they were last read, first {paths[3]}." in text for text in found)
+    assert all(f"2 of 40 files were modified after they were last read (first: {paths[3]})." in text for text in found)
 
 
 def test_a_copied_folder_is_not_reported(tmp_path: Path) -> None:

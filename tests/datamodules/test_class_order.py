@@ -79,7 +79,7 @@ class TestByName:
         train = folder_stream(folder(tmp_path / "train", [str(i) for i in range(12)]), role=Role.TRAIN)
         some = folder_stream(folder(tmp_path / "val", ["1", "3", "10"]), role=Role.ID)
         assert labels(OODDataModule([train, some]), "val") == {"1": 1, "3": 3, "10": 10}
-        with pytest.raises(DataError, match=r"data set 'val': the 3 class names are numbers other than 0, \.\.\., 2"):
+        with pytest.raises(DataError, match=r"data set 'val': the 3 class names are numbers, but not 0, \.\.\., 2"):
             OODDataModule([some])
         assert labels(OODDataModule([some], class_names=list(map(str, range(12)))), "val")["10"] == 10
         named = memory("train", Role.TRAIN, tuple(SEVEN))

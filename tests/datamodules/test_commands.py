@@ -72,7 +72,7 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     (tmp_path / "list.txt").write_text("1.jpg\n9.jpg\n")
     code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
-    assert "1 of 2 listed files not found, first '9.jpg'" in error
+    assert "1 of 2 listed files were not found (first: '9.jpg')" in error
     assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
     assert len(ShardSource(tmp_path / "all")) == 1
 
@@ -92,7 +92,7 @@ def test_warnings_are_lines(tmp_path: Path, run: Run) -> None:
     (images / "README").write_text("x")
     code, _, error = run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")
     assert code == 0
-    assert "warning: 1 files without an image extension are left out, first 'README'\n" in error
+    assert "warning: left out 1 files without an image extension (first: 'README')\n" in error
     assert ".py" not in error
 
 

@@ -121,7 +121,7 @@ NEAREST = v1.InterpolationMode.NEAREST
     ],
 )
 def test_unsupported_steps_are_refused_by_name(steps, message):
-    with pytest.raises(InvalidArgumentError, match=f"(?s)^decode_on_device.*{message}.*leave decode_on_device out"):
+    with pytest.raises(InvalidArgumentError, match=f"(?s)^decode_on_device.*{message}.*omit decode_on_device"):
         DeviceTransform(v1.Compose(steps))
 
 
@@ -169,5 +169,5 @@ def test_steps_with_other_values_are_refused(monkeypatch, wrong):
     on_device = DeviceTransform(transform)
     on_device.check(transform)
     monkeypatch.setattr(on_device, "_steps", [v1.CenterCrop(30), wrong])
-    with pytest.raises(InvalidArgumentError, match=r"returns different values .*; leave decode_on_device out"):
+    with pytest.raises(InvalidArgumentError, match=r"returns different values .*; omit decode_on_device"):
         on_device.check(transform)

@@ -108,10 +108,12 @@ def test_a_release_of_imagenet21k_has_exactly_the_listed_images(name: str, kind:
 def test_listed_images_that_are_missing_are_named(kind: str, tmp_path: Path) -> None:
     names = toy_list("ssb_hard_49000")
     source = release(kind, tmp_path, list(names[2:]))
-    with pytest.raises(DataError, match=f"2 of {len(names)} listed files not found, first '{names[0]}', '{names[1]}'"):
+    with pytest.raises(
+        DataError, match=f"2 of {len(names)} listed files were not found .first: '{names[0]}', '{names[1]}'"
+    ):
         build_set(toy_set("ssb_hard"), source, tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
-    with pytest.warns(UserWarning, match=f"2 of {len(names)} listed files not found, .*; they are left out"):
+    with pytest.warns(UserWarning, match=f"2 of {len(names)} listed files were not found .*; they are left out"):
         info = build_set(describe("ssb_hard"), source, tmp_path / "shards", complete=False)
     assert info.num_samples == len(names) - 2
     with pytest.raises(DataError, match=r"38 images, expected 49000"):

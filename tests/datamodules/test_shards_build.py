@@ -176,7 +176,7 @@ class TestRefusals:
             self.build(tmp_path, ["a.png", "a.png"])
 
     def test_number_of_images(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="s: expected 2 images, the source has 1"):
+        with pytest.raises(DataError, match="s: expected 2 images, but the source has 1"):
             self.build(tmp_path, ["a.png"], expected=2)
         with pytest.raises(DataError, match="the listing of the source is empty"):
             self.build(tmp_path, [])
@@ -302,7 +302,7 @@ def test_an_invalid_manifest_is_an_error(tmp_path: Path, change: dict[str, objec
     data["splits"] = {} if change is None else {"test": data["splits"]["test"] | change}
     path.write_text(json.dumps(data))
     for use in (ShardSource, verify_shards, shard_info):
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the samples counted"):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the samples again"):
             use(tmp_path)
 
 

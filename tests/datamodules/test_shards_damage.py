@@ -165,7 +165,7 @@ class TestDamage:
     def test_malformed_manifest(self, tmp_path: Path, change: dict[str, object]) -> None:
         split = {"name": "t", "num_samples": 1, "filenames": ["a.tar"], "shard_lengths": [1]} | change
         (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the samples counted"):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the samples again"):
             ShardSource(tmp_path)
 
     @pytest.mark.parametrize(

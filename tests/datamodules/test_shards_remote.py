@@ -268,7 +268,7 @@ def test_a_damaged_copy_without_a_server_is_refused(tmp_path: Path, server: Serv
     flip(cache.path(server.url + "tiny-000000.tar"))
     server.refusals = [503] * 99
     with pytest.raises(
-        DataError, match=r"the copy .*tiny-000000\.tar is damaged or outdated: its checksum .* 2 attempts"
+        DataError, match=r"the copy .*tiny-000000\.tar is damaged or outdated, because its checksum .* 2 attempts"
     ):
         list(source.read(0, 3))
 
@@ -298,7 +298,7 @@ def test_a_cache_that_cannot_be_written_is_read_and_checked(tmp_path: Path, serv
     lock.mkdir()  # no lock can be had, whoever runs the test
     assert [sample.key for sample in source.read(0, 3)] == keys
     flip(copy)
-    with pytest.raises(DataError, match=r"is damaged or outdated: .* cannot write to .*; pass another folder"):
+    with pytest.raises(DataError, match=r"is damaged or outdated, .* cannot write to .*; pass Cache"):
         list(source.read(0, 3))
 
 

@@ -134,7 +134,7 @@ def test_fit_needs_head_and_images() -> None:
     _, head = small_problem()
     with pytest.raises(RequirementError, match="needs the linear head of the classifier"):
         fit([MSP(), ViM()], iter(()), None)
-    with pytest.raises(RequirementError, match="must be fitted on training images; missing: ClassMoments"):
+    with pytest.raises(RequirementError, match="requires training images; missing statistics: ClassMoments"):
         fit([Mahalanobis()], [], head)
     with pytest.raises(RequirementError, match="missing: ClassMoments"):
         Mahalanobis().fit()
@@ -146,7 +146,7 @@ def test_settings_are_frozen_after_the_fit() -> None:
     detector = KNN(k=3)
     detector.k = 5
     fit([detector], [train], head)
-    with pytest.raises(AttributeError, match=re.escape("KNN(k=5) is fitted and its setting 'k' is frozen")):
+    with pytest.raises(AttributeError, match=re.escape("KNN(k=5) is fitted, so its setting 'k' cannot change")):
         detector.k = 7
 
 

@@ -112,4 +112,4 @@ def test_unknown_settings_are_named_in_one_line(tmp_path: Path) -> None:
     ]:
         with pytest.raises(InvalidArgumentError) as caught:
             attempt()
-        assert str(caught.value) == f"{kind}: got an unexpected keyword argument {name!r}; its settings: {known}"
+        assert str(caught.value) == f"{kind}: got an unexpected keyword argument {name!r}; available settings: {known}"

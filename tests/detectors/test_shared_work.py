@@ -159,13 +159,15 @@ def test_modified_inputs_are_refused_from_then_on(write: str) -> None:
     outputs = Outputs(train.require("logits").clone(), train.require("features").clone())
     with pytest.raises(InvalidArgumentError, match=f"shares with other detectors: {write}"):
         Careless(write).score(outputs)
-    with pytest.raises(InvalidArgumentError, match=rf"Energy\(\): {write} of these outputs were modified"):
+    with pytest.raises(InvalidArgumentError, match=rf"Energy\(\): the outputs were modified .* \({write}\)"):
         Energy().score(outputs)
     with torch.inference_mode():
         outputs = Outputs(train.require("logits") * 1, train.require("features") * 1)
         with pytest.raises(InvalidArgumentError, match="shares with other detectors: logits, features"):
             Careless(write).score(outputs)  # torch says that something was written to, not what
-        with pytest.raises(InvalidArgumentError, match=r"Energy\(\): logits, features of these outputs were modified"):
+        with pytest.raises(
+            InvalidArgumentError, match=r"Energy\(\): the outputs were modified .* \(logits, features\)"
+        ):
             Energy().score(outputs)
 
 

@@ -231,7 +231,7 @@ def test_augmentation_inside_the_network_leaves_the_logits():
     module, images = OODModule(Augmented(is_averaged=True)), torch.rand(4, 3, 8, 8)
     facts = module.probe(images)
     assert (facts.num_classes, facts.width) == (6, 0)
-    message = "layer 'network.head' receives 8 rows for 4 images, but expected one row per image"
+    message = "layer 'network.head' receives 8 rows for 4 images instead of one row per image"
     assert facts.head_problem.startswith(message)
     with torch.no_grad():
         made = module(images)

@@ -105,6 +105,6 @@ def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:
         ('oodlit has an item of this name; choose another one', "name the entry point 'Other', as the item", '')
     """
     if name != own:
-        return f"name the entry point {own!r}, as the item"
+        return f"the item is called {own!r}; give the entry point the same name"
     taken = plain(name) in map(plain, built_in)
-    return "oodlit has an item of this name; choose another one" if taken else ""
+    return "oodlit already has an item of this name; choose another name" if taken else ""

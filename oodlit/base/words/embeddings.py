@@ -42,7 +42,7 @@ class WordEmbeddings:
         sizes = len(self.embeddings), len(self.is_adjective), len(self.words)
         if self.embeddings.ndim != 2 or len({*sizes}) > 1:
             raise InvalidArgumentError(
-                "WordEmbeddings: expected one row of features, one flag, and one word per word, got embeddings of shape"
+                "WordEmbeddings: expected one embedding and one adjective flag per word, got embeddings of shape"
                 f" {tuple(self.embeddings.shape)}, {sizes[1]} flags, and {sizes[2]} words"
             )
         if self.is_adjective.dtype != torch.bool or not self.embeddings.dtype.is_floating_point:

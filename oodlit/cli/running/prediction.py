@@ -195,7 +195,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         _say(console, f"{out}: this run is already complete; pass --again to repeat it")
         if asked.untrained and is_first_process() and not Results.load(out).run.untrained:
             raise InvalidArgumentError(
-                f"--untrained: the complete run in {out} was made without it; repeat the run with --again"
+                f"the run in {out} is complete, but was made without --untrained; pass --again to repeat it"
             ) from None
         return _report_complete(out, trainer.get("logger") or [], console)
 
@@ -203,11 +203,11 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
 def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console | None) -> dict[str, Any]:
     """Score the data with random weights, and return what the record of the run has of it."""
     out = asked.out / UNTRAINED
-    _say(console, f"{out}: scoring the same images with random weights first (--untrained)")
+    _say(console, f"{out}: first scoring the same images with random weights (--untrained)")
     module = _module(replace(asked, weights=None, cache=None))
     options = {**asked.options, "controls": False, "strict": False}
     trainer = {**asked.trainer, "logger": False}
-    record = {"caveat": "Random weights: a control of another run (--untrained)."}
+    record = {"caveat": "This run used random weights: it is the control of another run (--untrained)."}
     detectors = copy.deepcopy(asked.detectors)
     how: dict[str, Any] = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record}
     with suppress(RunIsCompleteError):
@@ -218,7 +218,7 @@ def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console |
 def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: EvaluationOptions) -> None:
     """Print what the run would read and compute."""
     if not isinstance(module, OODModule):
-        raise InvalidArgumentError("dry_run: expected a network, got recorded features, which have no images")
+        raise InvalidArgumentError("dry_run requires a network and images, got recorded features; omit dry_run")
     fitted = asked.options.get("fitted")
     detectors = name_detectors(asked.detectors) if asked.detectors is not None else load(fitted)[0] if fitted else {}
     accelerator = str(asked.trainer.get("accelerator", "auto"))

@@ -94,12 +94,12 @@ class Benchmark(OODDataModule):
         for one in about.sets if sets is None else [one for one in about.sets if one.name in sets]:
             about_set = describe(one.name)
             if not complete and one.name not in _GENERATED and place(one).find(one.name) is None:
-                _warn(f"{one.name} not found below {root}, so it is left out of benchmark {name!r}")
+                _warn(f"{one.name} was not found below {root}, so it is left out of benchmark {name!r}")
                 continue
             found.append(_with_list(place(one).found_or_generated(about_set, made), one, complete=complete))
         if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
             raise DataError(
-                f"none of the test sets of benchmark {name!r} found below {root}; see `oodlit shards build`"
+                f"none of the test sets of benchmark {name!r} was found below {root}; see `oodlit shards build`"
             )
         if about.class_subset:
             loading.setdefault("class_subset", about.class_subset)
@@ -114,7 +114,7 @@ class Benchmark(OODDataModule):
             if (number := whole_size(stream)) != (there := expected.get(stream.name, number)):
                 raise DataError(
                     f"{stream.name}: expected {there:,} images in benchmark {self.about.name!r}, got {number:,};"
-                    " download the official archive again, or pass complete=False to use them as they are"
+                    " download the official archive again, or pass complete=False to use the existing images"
                 )
 
 
@@ -153,7 +153,7 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
     else:
         kept = sorted(position for position in positions if position >= 0)
         if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
-            text = f"{len(missing)} of the {len(names)} images of the list not found, first {missing[0]!r}"
+            text = f"{len(missing)} of the {len(names)} listed images were not found (first: {missing[0]!r})"
             if complete or not kept:
                 raise DataError(f"{stream.name}: {text}; download the official archive again, or pass complete=False")
             _warn(f"{stream.name}: {text}; they are left out")

@@ -240,8 +240,8 @@ def check_device(device: torch.device) -> None:
         else:
             return
     raise RequirementError(
-        f"decode_on_device: torchvision cannot decode JPEGs on the device {str(device)!r} ({reason}); leave"
-        " decode_on_device out to decode in workers"
+        f"decode_on_device: torchvision cannot decode JPEGs on the device {str(device)!r} ({reason}); omit"
+        " decode_on_device to decode in workers"
     )
 
 

@@ -15,7 +15,7 @@ from oodlit.datamodules.transforms import PreparedTransform
 
 Step = Callable[[Tensor], Tensor]
 
-LEAVE_OUT = "leave decode_on_device out to transform in workers"
+LEAVE_OUT = "omit decode_on_device to run the transform in workers"
 _INTERPOLATIONS = ("bilinear", "bicubic")
 _LARGEST_DIFFERENCE = 3
 """Tolerance on the scale 0 to 255: torchvision's antialiased resizing of tensors differs from Pillow's by up to 2."""

@@ -86,8 +86,8 @@ class UnitTestSource(IndexedSource):
         permuting = [test for test in self.tests if UNIT_TESTS[test].from_image]
         if permuting and (images is None or any(template.position < 0 for template in self.templates)):
             raise InvalidArgumentError(
-                f"UnitTestSource: {permuting[0]!r} permutes the pixels of ID images and requires such images: pass"
-                " images= and templates with positions (see unit_test_source), or remove the test from tests="
+                f"UnitTestSource: unit test {permuting[0]!r} permutes the pixels of ID images; pass images=... and"
+                " templates with positions (see unit_test_source), or remove the test from tests=..."
             )
 
     def __len__(self) -> int:

@@ -23,8 +23,9 @@ class PipelineBatches(StreamBatches):
         for count, sample in enumerate(self._part(), 1):
             if count > len(self.stream):
                 raise DataError(
-                    f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
-                    f" more; does the pipeline repeat or resample? Limit it to one epoch, or correct the count"
+                    f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker"
+                    " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise"
+                    " correct count"
                 )
             yield sample
 

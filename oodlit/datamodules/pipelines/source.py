@@ -146,7 +146,7 @@ def sample_of(item: Any) -> Sample:
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]
     if len(images) != 1:
         raise DataError(
-            f"pipeline: expected one image in {key!r}, got {len(images)}; its fields: {sorted(map(str, item))}"
+            f"pipeline: expected one image in {key!r}, got {len(images)}; the fields are {sorted(map(str, item))}"
         )
     meta = item.get(META_FIELD)
     group = meta.get("group", -1) if isinstance(meta, Mapping) else -1

@@ -221,13 +221,13 @@ def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, 
     images = (path for path in paths if is_image(path) and not is_hidden(path))
     places = {path: place for path in images if (place := description.place(PurePosixPath(path)))}
     if not places:
-        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no files"
+        found = f"{len(paths)} files (first: {paths[0]!r})" if paths else "no files"
         raise DataError(f"{description.name}: expected images at {description.layout}, found {found}")
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
-            f"{description.name}: {other[0]!r} ({len(other)} in total) has a class that this set does not"
-            " cover; check that the source is the right data set"
+            f"{description.name}: {other[0]!r} has a class that this set does not cover ({len(other)} such images in"
+            " total); check that the source is the right data set"
         )
     return places
 
@@ -237,7 +237,7 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
     if others := [path for path in paths if is_image(path) and not is_hidden(path)]:
         warnings.warn(
             f"{description.name}: {len(others)} images are left out, because their paths do not match"
-            f" {description.layout}; first {others[0]!r}",
+            f" {description.layout} (first: {others[0]!r})",
             stacklevel=3,
         )
 
@@ -254,8 +254,8 @@ def _listed(
     positions = listed(facts, names, name)
     if missing := [one for one, position in zip(pure.values(), positions, strict=True) if position < 0]:
         text = (
-            f"{name}: {len(missing)} of {len(pure)} listed files not found, first"
-            f" {', '.join(map(repr, sorted(missing)[:5]))}"
+            f"{name}: {len(missing)} of {len(pure)} listed files were not found (first:"
+            f" {', '.join(map(repr, sorted(missing)[:5]))})"
         )
         if complete or len(missing) == len(pure):
             raise DataError(f"{text}; check the source, or pass complete=False (--incomplete) to leave them out")
@@ -272,12 +272,12 @@ def differences(description: DatasetDescription, counts: Counter[str]) -> list[s
     if description.n_groups is not None and len(counts) != description.n_groups:
         problems.append(f"{len(counts)} groups, expected {description.n_groups}")
     problems += [
-        f"{name!r}: {counts[name]} images, expected {number}"
+        f"{counts[name]} images in {name!r}, expected {number}"
         for name, number in description.classes.items()
         if number is not None and counts[name] != number
     ]
     problems += [
-        f"{name!r}: {number} images, expected {description.per_group}"
+        f"{number} images in {name!r}, expected {description.per_group}"
         for name, number in sorted(counts.items())
         if description.per_group is not None and number != description.per_group
     ]

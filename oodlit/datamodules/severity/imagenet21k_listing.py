@@ -108,9 +108,9 @@ def list_imagenet21k(
         missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in available]
     if missing and complete and release == "fall11":
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing, first"
-            f" {missing[0]}; download their images, or pass complete=False (--incomplete) to build the pool without"
-            f" them (missing classes are listed next to the shards)"
+            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing (first:"
+            f" {missing[0]}); download their images, or pass complete=False (--incomplete) to build the pool without"
+            " them (missing classes are listed next to the shards)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
     images = {wnid: found for wnid, found in images.items() if found}
@@ -155,8 +155,8 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing, first {missing[0]!r};"
-            " check that this is the release that the split was made from, or pass complete=False (--incomplete) to"
-            " build the pool without them"
+            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing (first:"
+            f" {missing[0]!r}); use the release that the split was made from, or pass complete=False (--incomplete)"
+            " to build the pool without them"
         )
     return {name: (parts[name], found[name]) for name in sorted(parts.keys() & found.keys())}

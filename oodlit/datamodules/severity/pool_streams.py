@@ -129,7 +129,7 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(
-                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images, first"
-                f" {empty[0]!r}; every class must have estimation and test images ({split}): add images, pass another"
-                " test_share or split, or remove the class"
+                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images"
+                f" (first: {empty[0]!r}; {split}). Every class must have estimation and test images. Add images, pass"
+                " another test_share or split, or remove the class"
             )

@@ -139,8 +139,8 @@ class _Folder:
         self.paths = sorted(path for path in found if not is_hidden(path))
         if lost := [path for path in self.paths if "\\" in path]:
             raise DataError(
-                f"{folder}: {lost[0]!r} ({len(lost)} in total) has a backslash in its name, so an archive from Windows"
-                f" was unpacked without its folders; pass the archive itself, or rename the files"
+                f"{folder}: the file name {lost[0]!r} ({len(lost)} in total) contains a backslash, so an archive"
+                " from Windows was unpacked without its folders; pass the archive itself, or rename the files"
             )
 
     def __iter__(self) -> Iterator[File]:
@@ -187,9 +187,9 @@ def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
         file.seek(0)
         before = file.read(4) if first else b""
     if before == b"PK\3\4" or behind.strip(b"\0"):
-        what = f"{first} bytes of another zip before it" if before else f"{len(behind)} bytes after its end"
+        what = f"{first} bytes before the zip" if before else f"{len(behind)} bytes after the zip"
         raise DataError(
-            f"{path}: {what} would be ignored (concatenated or truncated archives); download it again, or pass the"
+            f"{path}: {what} would be ignored; download the archive again if it is incomplete, or pass concatenated"
             " archives one by one"
         )
 

@@ -77,7 +77,7 @@ def build_shards(
             f"build_shards: expected shard_size and workers to be at least 1, got {shard_size} and {workers}"
         )
     if isinstance(entries, Sized) and expected not in (None, len(entries)):
-        raise DataError(f"{name}: expected {expected} images, the source has {len(entries)}")
+        raise DataError(f"{name}: expected {expected} images, but the source has {len(entries)}")
     check_name(name)
     check_class_names(name, role, class_names)
     split = split or role.split_name
@@ -93,7 +93,7 @@ def build_shards(
                 split, records, name, role, names, dict(labels), dict(groups), dict(extra or {}), label_names
             )
             if expected not in (None, info.num_samples):
-                raise DataError(f"{name}: expected {expected} images, the source has {info.num_samples}")
+                raise DataError(f"{name}: expected {expected} images, but the source has {info.num_samples}")
             write_info(out, info)
             job.clean(records)
     except BlockingIOError:

@@ -106,7 +106,7 @@ def _of_tar(path: Path, is_class: Callable[[str], bool]) -> Classes:
         elif is_class(pure.parent.name) and is_image(name):
             _add(folders.setdefault(pure.parent.name, {}), pure.name, Place(path, offset, size))
     if twice := sorted(found.keys() & folders.keys()):
-        raise DataError(f"{path}: {twice[0]} exists as a folder and as a tar")
+        raise DataError(f"{path}: {twice[0]} exists as a folder and as a tar; remove one of them")
     return found | {name: partial(dict, images) for name, images in folders.items()}
 
 

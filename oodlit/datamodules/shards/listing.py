@@ -137,7 +137,7 @@ def class_listing(
         raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
-        warnings.warn(f"{len(others)} files without an image extension are left out, first {others[0]!r}", stacklevel=2)
+        warnings.warn(f"left out {len(others)} files without an image extension (first: {others[0]!r})", stacklevel=2)
     if not by_folder:
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
@@ -155,7 +155,7 @@ def class_listing(
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(
-            f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}; rename or"
+            f"{len(unknown)} folders are not among the {len(names)} class names (first: {unknown[0]!r}); rename or"
             " remove these folders"
         )
     # one assignment per class saves memory for millions of images
@@ -184,9 +184,9 @@ def _check_beside(folders: Mapping[str, str], classes: Mapping[str, str]) -> Non
     if beside := [path for path, folder in folders.items() if classes[folder] == "."]:
         others = ", ".join(map(repr, sorted(set(classes.values()) - {"."})[:3]))
         raise DataError(
-            f"expected every image to be in a class folder, but {len(beside)} images are beside the class"
-            f" folders ({others}), first {beside[0]!r}; move or remove these images, or ignore all folders"
-            " with flat=True (--flat)"
+            f"expected every image to be in a class folder, but {len(beside)} images are beside the class folders"
+            f" {others} (first image: {beside[0]!r}); move or remove these images, or ignore all folders with"
+            " flat=True (--flat)"
         )
 
 
@@ -217,7 +217,7 @@ def _index_order(names: list[str], names_decide: bool) -> list[str]:
         return sorted(names, key=int)
     if all(name.isdecimal() for name in names):
         raise DataError(
-            f"the {len(names)} class folders are numbers other than 0, ..., {len(names) - 1} (first"
+            f"the {len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (the first is"
             f" {names[0]!r}), so their indices are unknown; pass class_names in the order of the classifier"
         )
     return names

@@ -68,12 +68,12 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove the file, or remove the"
-                " manifest to have the samples counted"
+                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove the file, or remove"
+                " the manifest to count the samples again"
             )
         return select_split(infos, split, folder)
     if not found:
-        raise DataError(f"{folder}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
+        raise DataError(f"{folder}: this folder contains no shards (*.tar); build them with `oodlit shards build`")
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
             f"{folder}: {unpacked[0]!r} seems to be an archive that was unpacked into the folder next to it, not a"
@@ -188,8 +188,8 @@ def _check_complete(names: Sequence[str], neighbours: Sequence[str], where: str)
         )
     if missing := _missing(names):
         raise DataError(
-            f"{where}: missing {', '.join(missing[:3])}{' ...' if len(missing) > 3 else ''} ({len(missing)} in total)"
-            f" among {len(names)} numbered shards without a manifest; restore them, or pass a list of shards"
+            f"{where}: the numbering of the {len(names)} shards has gaps ({len(missing)} missing, such as"
+            f" {', '.join(missing[:3])}); restore the missing shards, or pass a list of shards"
         )
 
 

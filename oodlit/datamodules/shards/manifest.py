@@ -19,7 +19,7 @@ INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
 MAX_MANIFEST_BYTES = 2**26
 """Largest manifest, which is read into memory."""
-_HINT = "; restore the manifest, or remove it to have the samples counted"
+_HINT = "; restore the manifest, or remove it to count the samples again"
 WORK_FOLDER = ".build"
 """Folder for the notes of a build: `<shard>.json` for every finished shard that is not yet in the manifest."""
 
@@ -161,7 +161,8 @@ def _info(split: str, entry: _SplitEntry) -> ShardInfo:
     if len({len(column) for column in columns}) > 1:
         numbers = ", ".join(str(len(column)) for column in columns)
         raise ValueError(
-            f"split {split!r}: expected as many filenames as shard_lengths, sizes, sha256 and listings, got {numbers}"
+            f"split {split!r}: expected filenames, shard_lengths, sizes, sha256, and listings of one length, got"
+            f" {numbers}"
         )
     info = ShardInfo(
         split=split,

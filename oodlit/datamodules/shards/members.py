@@ -111,9 +111,9 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
                 yield from _finished(current, on_stray)
             if key in seen:
                 raise DataError(
-                    f"shard {where}: key {key!r} occurs again at {info.name!r}, after files of another sample: two"
-                    " samples have the same key, or the files of one sample are not adjacent; pack the files sorted by"
-                    " name, or build the shards with `oodlit shards build`"
+                    f"shard {where}: key {key!r} occurs again at {info.name!r}, after files of another sample. Two"
+                    " samples have the same key, or the files of one sample are not adjacent. Pack the files sorted"
+                    " by name, or build the shards with `oodlit shards build`"
                 )
             seen.add(key)
             current = RawSample(key)

@@ -69,8 +69,8 @@ class ShardSource:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
             raise DataError(
-                f"{mask_address(self.folder) or 'shards'}: no samples in {len(self.info.shards)} shards; samples must"
-                f" have an image field such as .jpg or .png"
+                f"{mask_address(self.folder) or 'shards'}: found no samples in {len(self.info.shards)} shards;"
+                " samples must have an image field such as .jpg or .png"
             )
         self._ends = list(accumulate(record.samples for record in self.info.shards))
 
@@ -160,8 +160,8 @@ class ShardSource:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
                     raise DataError(
-                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more,"
-                        f" first {raw.key!r}. Restore the shard, or remove the manifest to have the samples counted"
+                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more (first:"
+                        f" {raw.key!r}). Restore the shard, or remove the manifest to count the samples again"
                     )
                 if count == following:
                     yield read_sample(file, raw, where)
@@ -172,7 +172,7 @@ class ShardSource:
         if count != record.samples:
             raise DataError(
                 f"shard {where}: the manifest lists {record.samples} samples, but the shard has {count}. Restore the"
-                " shard, or remove the manifest to have the samples counted"
+                " shard, or remove the manifest to count the samples again"
             )
 
     def _name(self, record: ShardRecord) -> str:
@@ -239,8 +239,7 @@ def shard_stream(
     name, role = name or source.info.name, role or source.info.role
     if not name or role is None:
         raise InvalidArgumentError(
-            f"{mask_text(str(shards))}: missing {'role' if name else 'name'}; pass it, because the manifest does not"
-            " have it"
+            f"{mask_text(str(shards))}: no manifest specifies the {'role' if name else 'name'} of the data set; pass it"
         )
     return Stream(name, role, source, tuple(source.info.class_names if class_names is None else class_names))
 

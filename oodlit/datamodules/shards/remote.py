@@ -178,9 +178,9 @@ class Cache:
                 return path
             what = mask_address(url)
             if not fresh and _is_whole(path, size):
-                what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest)"
+                what += f" (the copy {path} is damaged or outdated, because its checksum differs from the manifest)"
             if not is_writable:
-                raise DataError(f"{what}: cannot write to {path.parent}; pass another folder: Cache(folder=...)")
+                raise DataError(f"{what}: cannot write to {path.parent}; pass Cache(folder=...) with another folder")
             return self.retry(lambda: self._download(url, path, size, sha256), what)
 
     def _options(self, url: str) -> dict[str, Any]:

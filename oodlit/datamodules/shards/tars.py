@@ -103,8 +103,8 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
         rest = chunk.lstrip(b"\0")
         if rest:
             return (
-                f"data after the end-of-archive marker, at byte {position + len(chunk) - len(rest)}, would be ignored"
-                " (damaged header or concatenated archives); download it again, or pass the archives one by one"
+                f"data after the end-of-archive marker, at byte {position + len(chunk) - len(rest)}, would be"
+                " ignored; if several archives were concatenated, pass them one by one"
             )
         zeros, position = zeros + len(chunk), position + len(chunk)
     if zeros < 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE:
@@ -114,6 +114,6 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
     ):
         return None
     return (
-        f"{zeros} zeros at its end, more than in a complete tar: the last files were probably replaced by zeros"
-        " (incomplete download); download it again, or repack the files with `tar`"
+        f"it ends in {zeros} zero bytes, more than a complete tar, as after an incomplete download; if all files are"
+        " complete, repack them with `tar`"
     )

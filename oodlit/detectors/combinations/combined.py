@@ -23,7 +23,7 @@ def _calibrated(detector: "Combined", facts: BackboneFacts) -> str:
     """Requirement: held-out calibration scores, which a run does not have."""
     if detector.calibration == "train" or hasattr(detector, "ascending"):
         return ""
-    return "needs calibration scores: fit it, call calibrate, save it, and pass the folder as fitted="
+    return "needs calibration scores; fit the detector, call its calibrate method, save it, and pass fitted=FOLDER"
 
 
 @final
@@ -75,8 +75,8 @@ class Combined(Combination):
         "arXiv",
         2022,
         "https://arxiv.org/abs/2206.09522",
-        "the score is the p-value of Simes, which the refusals of the paper compare with a level; ranks are"
-        " interpolated; the paper calibrates on held-out images",
+        "the score is the p-value of Simes, whereas the paper compares it with a level to refuse images; ranks are"
+        " interpolated; training images are the default for calibration, whereas the paper uses held-out images",
     )
 
     def __init__(
@@ -105,9 +105,9 @@ class Combined(Combination):
         self._keep_scores(torch.stack([self._score_sample(part, statistics, head) for part in parts]))
         if keeping := [part for part in parts if part.compares_images]:
             self.note(
-                f"calibrated on training images, which {', '.join(map(repr, keeping))} may store in a bank: then their"
-                " scores are too high, and p-values of new images are too small. Use"
-                ' calibration="validation" to refuse a known fraction of images'
+                f"calibrated on training images. If {', '.join(map(repr, keeping))} stores them in a bank, their"
+                " scores are too high, and p-values of new images are too small. To refuse a known fraction of images,"
+                ' pass calibration="validation"'
             )
 
     def calibrate(self, batches: Iterable[Outputs]) -> None:

@@ -56,8 +56,8 @@ class SIRC(Combination):
         "ACCV",
         2022,
         "https://arxiv.org/abs/2207.07506",
-        "the authors' S2 of KNN is the squared distance, here the distance; their scores become infinite where the"
-        " softmax rounds to 1; a and b are from a sample of at most 50,000 training images",
+        "with KNN as S2, the distance is used, whereas the authors use its square; scores stay finite where the"
+        " softmax rounds to 1, unlike in the authors' code; a and b are computed from at most 50,000 training images",
     )
 
     def __init__(

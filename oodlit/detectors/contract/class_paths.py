@@ -72,7 +72,7 @@ def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
         known.bind(**settings)
     except TypeError as error:
         raise InvalidArgumentError(
-            f"{kind.__name__}: {error}; its settings: {', '.join(known.parameters) or 'none'}"
+            f"{kind.__name__}: {error}; available settings: {', '.join(known.parameters) or 'none'}"
         ) from None
     return kind(**{name: _built(value, base) for name, value in settings.items()})
 

@@ -84,7 +84,7 @@ class Configured(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to change a setting after the fit, since the fitted state depends on it."""
         if self._fitted and name in parameters_of(type(self)):
-            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; create a new detector")
+            raise AttributeError(f"{self!r} is fitted, so its setting {name!r} cannot change; create a new detector")
         super().__setattr__(name, value)
 
     @property

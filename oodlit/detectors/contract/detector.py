@@ -131,7 +131,7 @@ class Detector(Configured, ABC):
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
-            raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
+            raise RequirementError(f"{self!r} requires training images; missing statistics: {', '.join(missing)}")
         if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
             head = head.to("cpu")
         self._fitted = False
@@ -319,7 +319,7 @@ class Detector(Configured, ABC):
         children = self.nested_detectors()
         if not hasattr(self, "needs"):  # nn.Module would report an AttributeError as a missing `required_needs`
             raise InvalidArgumentError(
-                f"{self!r} declares no `needs`; give a frozenset of names: {', '.join(sorted(NEEDS))}"
+                f"{self!r} declares no `needs`; set it to a frozenset with some of the names {', '.join(sorted(NEEDS))}"
             )
         return frozenset().union(self.needs, *(c.required_needs for c in children))
 

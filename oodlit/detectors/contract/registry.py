@@ -35,7 +35,7 @@ def _problem(name: str, kind: Any) -> str:
     if not (isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind)):
         return f"expected a subclass of oodlit.detectors.Detector without abstract methods, got {kind!r}"
     if needed := [p.name for p in signature(kind).parameters.values() if p.default is p.empty]:
-        return f"every setting of a plug-in must have a default; {', '.join(needed)} has none"
+        return f"every setting of a plug-in must have a default, which is missing for {', '.join(needed)}"
     names = {known: kind for key, kind in _built_in().items() for known in (key, kind.__name__)}
     return name_problem(name, kind.__name__, names) or name_problem(kind.key(), kind.key(), names)
 
@@ -47,7 +47,7 @@ def _built_in() -> dict[str, type[Detector]]:
         kind = getattr(package, name)
         if isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind):
             if kind.key() in found:
-                raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} share a key")
+                raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} have the same key")
             found[kind.key()] = kind
     return found
 

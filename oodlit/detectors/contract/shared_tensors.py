@@ -37,8 +37,8 @@ def refuse_writes_in_score(owner: object, outputs: Outputs) -> Iterator[None]:
     """
     if earlier := outputs.changed_fields():
         raise InvalidArgumentError(
-            f"{owner!r}: {', '.join(earlier)} of these outputs were modified after creation, by an earlier detector"
-            " or other code; create the outputs again"
+            f"{owner!r}: the outputs were modified after their creation, by an earlier detector or other code"
+            f" ({', '.join(earlier)}); create the outputs again"
         )
     cause: RuntimeError | None = None
     try:

@@ -39,7 +39,7 @@ class ORA(Detector):
         "NeurIPS",
         2025,
         "https://arxiv.org/abs/2410.04525",
-        "the angle from its tangent, which keeps the digits of small angles",
+        "the angle is computed from its tangent, which keeps small angles precise",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -92,7 +92,7 @@ def test_two_runs_give_the_same_numbers_and_no_noise(tmp_path: Path, capfd: pyte
 def test_settings_of_unknown_detectors_are_refused() -> None:
     with pytest.raises(UnknownNameError, match="unknown detector 'nnguide'; did you mean 'nn_guide'"):
         every_detector({"nnguide": {"k": 10}})
-    with pytest.raises(InvalidArgumentError, match="argument 'n'; its settings: k, bank_size"):
+    with pytest.raises(InvalidArgumentError, match="argument 'n'; available settings: k, bank_size"):
         every_detector({"nn_guide": {"n": 10}})
 
 
