@@ -305,7 +305,8 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
     width = _width(layer) or width
     if width is None:
         raise RequirementError(
-            f"the number of inputs of {type(layer).__name__} is unknown; name a linear layer with head=..."
+            f"the number of inputs of {type(layer).__name__} is unknown; name a linear layer with"
+            " OODModule(..., head='...')"
         )
     like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
     bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()
@@ -340,8 +341,8 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
         return activation
     size = "" if width is None else f" of {width}"
     raise RequirementError(
-        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)};"
-        " name another linear layer with head=..., or pool the positions before this layer"
+        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)}; name"
+        " another linear layer with OODModule(..., head='...'), or pool the positions before this layer"
     )
 
 

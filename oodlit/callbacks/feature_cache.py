@@ -62,8 +62,8 @@ class FeatureCache(RunCallback):
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                "FeatureCache: expected no limit_predict_batches, because a cache requires complete data sets, got"
-                f" limit_predict_batches={trainer.limit_predict_batches}; for a trial, pass max_images to the data"
+                "FeatureCache: a cache requires complete data sets, got"
+                f" limit_predict_batches={trainer.limit_predict_batches}; omit it, or pass max_images to the data"
                 " module"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]

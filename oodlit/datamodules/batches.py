@@ -132,8 +132,8 @@ class StreamBatches(IterableDataset[Any]):
             return self.stream.full_key(sample.key), reason
         place = f"{sample.origin}, " if sample.origin else ""
         raise DataError(
-            f"data set {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
-            "; repair the data, or pass on_error='skip' to skip and list such samples"
+            f"data set {self.stream.name!r}: {place}key {sample.key!r}: {reason}; repair the data, or skip and list"
+            " such samples with OODDataModule(..., on_error='skip')"
         )
 
     def _measured(self, samples: Iterator[Sample]) -> Iterator[Sample]:

@@ -94,9 +94,7 @@ def thinned(stream: Stream, count: int | None) -> Stream:
     """
     value: object = count
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InvalidArgumentError(
-            f"expected max_images to be an integer of at least 1, or None for all; got {count!r}"
-        )
+        raise InvalidArgumentError(f"expected max_images to be an integer >= 1, or None for all; got {count!r}")
     if count is None or count >= len(stream):
         return stream
     classes = known_classes(stream) if 1 < len(stream.class_names) <= count else None

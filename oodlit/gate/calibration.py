@@ -95,7 +95,7 @@ class Decision(nn.Module):
                 own = calibration.classes == index
                 place = _place(level, int(own.sum()))
                 if place < 0:
-                    self.no_p_value[index] = f"{int(own.sum())} calibration images, and alpha requires {_least(level)}"
+                    self.no_p_value[index] = f"{int(own.sum())} calibration images, but alpha requires {_least(level)}"
                     continue
                 values[index], cuts[index] = float(calibration.scores[own][place]), float(calibration.cuts[own][place])
         self.register_buffer("values", torch.tensor(values, dtype=torch.float64))
@@ -158,8 +158,8 @@ def calibrate(
         others = ~chosen
     if not (chosen.any() and others.any()):
         raise InvalidArgumentError(
-            f"Gate: calibration={float(share):g} selects {chosen.sum()} of the {len(scores)} images of {inside}, and"
-            " both parts must contain images; choose another fraction"
+            f"Gate: calibration={float(share):g} selects {chosen.sum()} of the {len(scores)} images of {inside},"
+            " but some images must be selected and some must remain; choose another fraction"
         )
     cuts = cuts_of(scores, scores, results.scores[detector].to_numpy(np.float64))
     order = np.argsort(scores[chosen], kind="stable")

@@ -181,9 +181,8 @@ class Gate:
     def _check_weights(self) -> None:
         if not self._watch.is_unchanged():
             raise FingerprintError(
-                f"Gate: expected {self.module.name} to keep the weights of the run, but they have changed since"
-                " Gate.load, so the threshold no longer applies; to train further, pass a copy:"
-                " Gate.load(..., model=copy.deepcopy(network))"
+                f"Gate: the weights of {self.module.name} have changed since Gate.load, so the threshold no longer"
+                " applies. To train further, pass a copy: Gate.load(..., model=copy.deepcopy(network))"
             )
 
     def _verdicts(self, scores: Tensor, outputs: Outputs) -> list[Verdict]:
@@ -275,8 +274,8 @@ class Gate:
             InvalidArgumentError: Always.
         """
         raise InvalidArgumentError(
-            "Gate: cannot be pickled or copied, because all gates on a network share one lock; write it with"
-            " gate.save(folder) and call Gate.load(folder) in each process"
+            "Gate: a gate cannot be pickled or copied, because all gates on a network share one lock; call"
+            " gate.save(folder), and then Gate.load(folder) in each process"
         )
 
     def __repr__(self) -> str:

@@ -104,7 +104,7 @@ def load_run(
     origin.check(FitOrigin(known.fingerprint), source=f"the fit in {folder}")
     if alpha is not None and (tpr, fpr, dataset) != (None, None, None):
         raise InvalidArgumentError(
-            f"Gate: expected alpha without tpr, fpr and dataset, got alpha={alpha}, tpr={tpr}, fpr={fpr},"
+            f"Gate: alpha cannot be combined with tpr, fpr or dataset, got alpha={alpha}, tpr={tpr}, fpr={fpr},"
             f" dataset={dataset!r}"
         )
     how: Any = {"per_class": per_class, "num_classes": known.num_classes}
@@ -124,8 +124,8 @@ def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
         names = record.class_names
         reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
         warnings.warn(
-            f"Gate: no p-value for {len(missing)} of {record.backbone.num_classes} predicted classes:"
-            f" {some(reasons, 3)}; the threshold of all classes decides about their images",
+            f"Gate: {len(missing)} of {record.backbone.num_classes} predicted classes have no p-value:"
+            f" {some(reasons, 3)}. Their images are compared with the threshold of all classes",
             stacklevel=4,
         )
 
@@ -149,9 +149,9 @@ def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folde
     scores = acceleration.deviation_of_scores.get(detector)
     by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} of their spread"
     warnings.warn(
-        f"{folder}: this run decoded JPEGs on its device, but a gate decodes on the CPU: pixels of the first images"
-        f" differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that fits the gate, evaluate without"
-        " decode_on_device",
+        f"{folder}: this run decoded JPEGs on its device, but a gate decodes them on the CPU. Pixels of the first"
+        f" images differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that fits the gate, evaluate"
+        " without decode_on_device",
         stacklevel=4,
     )
 
@@ -193,7 +193,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     known = entries.get("entry_checksums") or as_written  # gates of earlier versions have none
     if changed := sorted(name for name in as_written.keys() | known.keys() if as_written.get(name) != known.get(name)):
         raise DataError(
-            f"{folder / GATE}: changed since the gate was saved: {', '.join(changed)}; restore the file, or choose"
+            f"{folder / GATE}: {', '.join(changed)} changed since the gate was saved; restore the file, or choose"
             " another threshold in the folder of the run and save the gate again"
         )
     return Loaded(fitted[name], record, _load_calibration(folder, record), folder)
@@ -235,7 +235,7 @@ def save_gate(
 ) -> None:
     """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidArgumentError(f"{folder}: the folder is not empty; name a new folder")
+        raise InvalidArgumentError(f"{folder}: the folder is not empty; choose a new folder")
     if not (isfinite(record.threshold.value) and isfinite(record.threshold.cut)):
         raise InvalidArgumentError(
             f"Gate.save: expected a finite threshold, got {record.threshold}; choose another detector or tpr"
@@ -273,7 +273,7 @@ def _chosen(detector: str | None, known: Sequence[str], folder: Path) -> str:
     if detector is None and len(known) == 1:
         return known[0]
     if detector is None:
-        raise InvalidArgumentError(f"Gate: {folder} has several detectors; pass detector=, one of {', '.join(known)}")
+        raise InvalidArgumentError(f"Gate: {folder} has several detectors; pass one of {', '.join(known)} as detector")
     if detector not in known:
         raise UnknownNameError.of(f"detector in {folder}", detector, known)
     return detector

@@ -53,7 +53,7 @@ class GateBackbone(msgspec.Struct, frozen=True):
         try:
             found = load_yaml(self.config or "{}")
         except yaml.YAMLError as error:
-            raise DataError(f"configuration of the run: not valid YAML: {' '.join(str(error).split())}") from error
+            raise DataError(f"the run's configuration is not valid YAML: {' '.join(str(error).split())}") from error
         if not isinstance(found, dict):
             raise DataError(f"configuration: expected options and values, got {type(found).__name__}")
         return found

@@ -117,13 +117,13 @@ def _check_finite(batch: Tensor, start: int) -> None:
     if bad := (~is_finite).nonzero().flatten().tolist():
         places = ", ".join(str(start + place) for place in bad[:5])
         raise InvalidArgumentError(
-            f"Gate: image {places} after the transform: expected finite values, got NaN or infinity"
+            f"Gate: expected finite values after the transform, got NaN or infinity in image {places}"
         )
 
 
 def _kind(value: object) -> str:
     if type(value).__module__.partition(".")[0] == "numpy":
-        return "a numpy array (PIL.Image.fromarray makes a picture of one)"
+        return "a numpy array; convert it with PIL.Image.fromarray"
     if isinstance(value, Tensor) and not _is_dense(value):
         return f"a tensor of layout {value.layout} on {value.device}; pass a dense one"
     return f"a {type(value).__name__}"

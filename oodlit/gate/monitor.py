@@ -189,10 +189,10 @@ class Monitor:
         """
         state = read_json(Path(file), MonitorState)
         if state.cut != to_plain(cut := self.gate.threshold.cut):
-            raise InvalidArgumentError(f"{file}: expected a monitor of a gate with the cut {cut}, got {state.cut}")
+            raise InvalidArgumentError(f"{file}: expected a monitor of a gate with threshold {cut}, got {state.cut}")
         is_possible = 0 <= state.num_refused <= state.num_images and 0 <= state.num_p_values <= state.num_images
         if not (is_possible and 0 <= state.sum_p_values <= state.num_p_values):
-            raise DataError(f"{file}: damaged: its counts contradict each other; start a new monitor")
+            raise DataError(f"{file} is damaged, because its counts contradict each other; start a new monitor")
         with self._lock:
             if self.drift and state.drift:
                 self.drift.restore(state.drift)

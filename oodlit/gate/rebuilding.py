@@ -107,7 +107,7 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
     """
     if precision not in _AUTOCAST:
         raise InvalidArgumentError(
-            f"Gate: expected a run in precision {', '.join(_AUTOCAST)}, got {precision!r}; evaluate in one of these"
+            f"Gate: expected a run in precision {' or '.join(_AUTOCAST)}, got {precision!r}; evaluate in one of these"
         )
     dtype = _AUTOCAST[precision]
     # Without mixed precision, an autocast around the gate must not change its decisions.
@@ -158,7 +158,7 @@ def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Mod
         with _seeded(record):
             made = make(plan(_with_files(described, files), nn.Module, "backbone"))
     except OodlitError as error:
-        raise InvalidArgumentError(f"{source}: the network cannot be rebuilt: {error}; {_PASS}") from error
+        raise InvalidArgumentError(f"{source}: the network cannot be rebuilt ({error}); {_PASS}") from error
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
 

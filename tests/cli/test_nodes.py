@@ -43,7 +43,7 @@ def test_two_machines_give_the_table_of_one(recorded: Path, tmp_path: Path) -> N
     evaluate(recorded, tmp_path / "one", [])
     two, one = (Results.load(tmp_path / name) for name in ("two", "one"))
     assert two.run.trainer.processes == 2
-    assert two.run.bank.endswith("is kept once per process, in each of 2 processes")
+    assert two.run.bank.endswith("is kept once in each of the 2 processes")
     assert one.run.bank == ""
     assert one.scores["key"].tolist() == two.scores["key"].tolist()
     np.testing.assert_allclose(two.scores["knn"], one.scores["knn"], rtol=1e-6)

@@ -128,7 +128,7 @@ def test_every_problem_is_one_sentence_that_names_the_package(package: None) -> 
         "Unset": "every setting of a plug-in must have a default, which is missing for k",
         "Other": "the item is called 'Mine'; give the entry point the same name",
         "Number": "expected a subclass of oodlit.detectors.Detector without abstract methods, got 3",
-        "Nowhere": "cannot load no_such_module:Nowhere: ModuleNotFoundError: No module named 'no_such_module'",
+        "Nowhere": "cannot load no_such_module:Nowhere (ModuleNotFoundError: No module named 'no_such_module')",
     }
 
 

@@ -65,7 +65,7 @@ class TestSources:
     @pytest.mark.parametrize("path", ["a/../../x.png", "../x.png", "/x.png"])
     def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path, path: str, kind: str) -> None:
         archive = write_source(kind, tmp_path, {"b/y.png": PNG, path: PNG})
-        with pytest.raises(DataError, match=re.escape(f"{archive}: {path!r} leads outside of the archive")):
+        with pytest.raises(DataError, match=re.escape(f"{archive}: {path!r} leads outside the archive")):
             open_files(archive)
 
     @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])

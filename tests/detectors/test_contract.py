@@ -301,7 +301,7 @@ def test_statistics_serve_all_detectors() -> None:
     [
         ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, median_logits, "),
         ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
-        ({"features"}, "max_logits", r"missing max_logits; name them in `sample_fields` .*kept: features"),
+        ({"features"}, "max_logits", r"missing max_logits; name it in `sample_fields` .*kept: features"),
     ],
 )
 def test_sample_fields_that_are_wrong(fields: set[str], read: str, message: str) -> None:

@@ -268,7 +268,7 @@ def test_kl_of_known_distributions() -> None:
 
 def test_class_never_predicted() -> None:
     detector = fitted(KLMatching(), Outputs(torch.tensor([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0]])))
-    assert detector.notes == ("1 classes are never predicted in training and left out (first: [2])",)
+    assert detector.notes == ("1 classes are never predicted in training and are left out (first: [2])",)
     scores = detector.score(Outputs(torch.tensor([[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]])))
     assert scores.isfinite().all()
     assert scores[1] > scores[0]

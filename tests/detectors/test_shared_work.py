@@ -227,7 +227,7 @@ def test_a_fit_that_writes_to_shared_tensors_is_refused(write: str, warm: bool) 
     with pytest.raises(InvalidArgumentError, match=r"Greedy.* other detectors are fitted on"):
         Greedy(write).fit(statistics, head)
     if write in ("state", "column", "sample", "bank"):
-        with pytest.raises(InvalidArgumentError, match=r"a detector wrote to .*accumulate the statistics again"):
+        with pytest.raises(InvalidArgumentError, match=r"a detector wrote to .*compute the statistics again"):
             Mahalanobis().fit(statistics, head)
         return
     for detector, scores in zip(others, expected, strict=True):

@@ -120,8 +120,8 @@ def test_classes_with_few_images_have_no_p_value_and_the_threshold_of_all_classe
     decision = Decision(threshold, made, 3)
     accepted, limits, found = decision(torch.tensor([3.0, 3.0, 1.0, 1.0]), torch.tensor([0, 1, 0, 2]))
     assert decision.no_p_value == {
-        1: "8 calibration images, and alpha requires 9",
-        2: "0 calibration images, and alpha requires 9",
+        1: "8 calibration images, but alpha requires 9",
+        2: "0 calibration images, but alpha requires 9",
     }
     assert found[[0, 2]].tolist() == [5 / 23, 3 / 23]
     assert found[[1, 3]].isnan().all()
@@ -140,7 +140,7 @@ def test_a_fraction_of_the_images_calibrates_and_the_others_are_counted(inside: 
     known = rows["mine"][[first[key] for key in rows["key"]]].tolist()
     others = rows["mine"][[not first[key] for key in rows["key"]]].tolist()
     if not known or not others:
-        with pytest.raises(InvalidArgumentError, match="both parts must contain images"):
+        with pytest.raises(InvalidArgumentError, match="some images must be selected and some must remain"):
             calibrate(results, "mine", alpha=0.5, calibration=share)
         return
     made, threshold = calibrate(results, "mine", alpha=0.5, calibration=share)
@@ -180,9 +180,9 @@ def test_settings_that_have_no_threshold_are_errors(settings: dict[str, Any], ma
 
 
 def test_settings_of_a_gate(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"expected alpha without tpr, .* got alpha=0\.1, tpr=0\.9"):
+    with pytest.raises(InvalidArgumentError, match=r"alpha cannot be combined with tpr, .* got alpha=0\.1, tpr=0\.9"):
         Gate.load(folder, detector="msp", model=TinyNetwork(), alpha=0.1, tpr=0.9)
-    with pytest.warns(UserWarning, match=r"no p-value for 3 of 7 predicted classes: zero \(0 calibration images, and"):
+    with pytest.warns(UserWarning, match=r"3 of 7 predicted classes have no p-value: zero \(0 calibration images, but"):
         gate = Gate.load(folder, detector="mahalanobis", model=TinyNetwork(), alpha=0.1, per_class=True)
     assert sorted(gate.no_p_value) == [0, 1, 2]
     gate.save(tmp_path / "gate")

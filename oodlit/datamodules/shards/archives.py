@@ -91,9 +91,7 @@ def _clean(name: str, where: Path) -> str:
     path = name.replace("\\", "/")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
-        raise DataError(
-            f"{where}: {name!r} leads outside of the archive; if you trust it, unpack it and pass the folder"
-        )
+        raise DataError(f"{where}: {name!r} leads outside the archive; if you trust it, unpack it and pass the folder")
     return "/".join(parts)
 
 

@@ -55,7 +55,7 @@ def download(
             fsync(part)
             part.replace(path)
         else:
-            _check(path, md5, f"{path}: remove or rename it, and run the command again", keep=True)
+            _check(path, md5, f"{path}: remove or rename this file, and run the command again", keep=True)
     return path
 
 

@@ -146,8 +146,7 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
             yield info
     except HEADER_ERRORS as error:
         raise ShardDamageError(
-            f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); download or build this shard"
-            f" again"
+            f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); download or build it again"
         ) from error
 
 

@@ -60,8 +60,8 @@ class Combination(Detector):
         for part in self.nested_detectors():
             if unknown := sorted(part.required_needs - RECORDED):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}: expected parts that read logits and features only, because the fit scores"
-                    f" a sample of the training images; {part!r} reads {', '.join(unknown)}; {way_out}"
+                    f"{type(self).__name__}: expected parts that read only logits and features, got {part!r}, which"
+                    f" reads {', '.join(unknown)}; {way_out}"
                 )
 
     @final

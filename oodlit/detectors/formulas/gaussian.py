@@ -215,7 +215,7 @@ class GaussianDetector(Detector):
         if self.is_relative:
             state, unused = _relative_gaussians(state, statistics[self.moments])
             if unused:
-                self.note(f"feature directions without variation in training: {unused}; they do not affect the score")
+                self.note(f"{unused} directions of the features do not vary in training, and do not affect the score")
         self.keep(**state)
 
     @final

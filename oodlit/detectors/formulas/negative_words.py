@@ -109,7 +109,7 @@ class NegativeDetector(Detector):
         if not count:
             raise InvalidArgumentError(
                 f"{self!r}: expected at least {self.groups} selected words, one per group, got {len(chosen)} of"
-                f" {len(words.words)}; lower groups or raise share"
+                f" {len(words.words)}; lower groups, or raise share"
             )
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
         rows = unit(words.embeddings[chosen[order]].to(classes))
@@ -117,7 +117,8 @@ class NegativeDetector(Detector):
         prompts = "; ".join(f"{kind}: {', '.join(map(repr, used))}" for kind, used in words.prompts.items())
         self.notes = (
             *self.notes,
-            f"{count} of {len(words.words)} words, text tower {words.text_tower or 'unknown'}, prompts of {prompts}",
+            f"uses {count} of {len(words.words)} words (text tower: {words.text_tower or 'unknown'}; prompts of"
+            f" {prompts})",
         )
 
     @final

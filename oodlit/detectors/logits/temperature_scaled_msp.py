@@ -44,9 +44,9 @@ class TemperatureScaledMSP(Detector):
         "ICML",
         2017,
         "https://arxiv.org/abs/1706.04599",
-        "a run fits T on the training images; the paper uses held-out images, which give a larger T (to"
-        " follow the paper, fit on outputs of held-out images); the likelihood is maximized by bisection of"
-        " its derivative instead of L-BFGS",
+        "a run fits T on training images, whereas the paper uses held-out images, which result in a larger T (to"
+        " follow the paper, fit on outputs of held-out images); the likelihood is maximized by bisection of its"
+        " derivative instead of L-BFGS",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

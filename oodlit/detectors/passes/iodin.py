@@ -43,8 +43,8 @@ class IODIN(TrainFreeDetector):
         "arXiv",
         2024,
         "https://arxiv.org/abs/2411.10794",
-        "the score is the logarithm of the probability; gradients are compared in steps of 2^-20 of the"
-        " largest gradient; no step if all gradients are zero",
+        "the score is the logarithm of the probability; gradients are rounded to 2^-20 of the largest gradient"
+        " before they are compared; images stay unchanged if all gradients are zero",
     )
     extra_passes = 2
 

@@ -42,7 +42,7 @@ class RAS(Shaping):
         "arXiv",
         2026,
         "https://arxiv.org/abs/2604.08572",
-        "equal features get equal values, whereas the authors' depend on the order of sorting",
+        "equal features get equal values, whereas the authors' values depend on the order of sorting",
     )
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

@@ -81,7 +81,7 @@ class FeatureBank(SmallestHashes):
         can_be = sharing > 1 and not self.ordered
         self.is_shared = can_be and (copies == "machine" or (copies == "auto" and is_large))
         self._processes, self._sharing = processes, sharing
-        where = f"once per process, in each of {processes} processes"
+        where = f"once in each of the {processes} processes"
         if self.is_shared:
             where = f"once per machine, shared by its {sharing} processes"
         return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is kept {where}"

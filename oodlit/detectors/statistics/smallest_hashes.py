@@ -179,7 +179,7 @@ class SmallestHashes(Statistic):
         if name not in self._store.shapes:
             kept = ", ".join(self._store.shapes)
             remedy = (
-                f"name them in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
+                f"name it in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
             )
             raise InvalidArgumentError(f"{type(self).__name__}: missing {name}; {remedy}")
         column = self._store.blocks[0][name]

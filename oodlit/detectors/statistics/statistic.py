@@ -202,9 +202,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             InvalidArgumentError: A detector has written to a statistic, which would falsify further fits.
         """
         if self._spoilt:
-            raise InvalidArgumentError(
-                f"a detector wrote to {', '.join(self._spoilt)}; accumulate the statistics again"
-            )
+            raise InvalidArgumentError(f"a detector wrote to {', '.join(self._spoilt)}; compute the statistics again")
         for kind, statistic in self.items():
             self._versions |= {(kind, name): version_of(tensor) for name, tensor in statistic.shared_tensors().items()}
 

@@ -85,9 +85,9 @@ class ActSub(Detector):
         "ICCV",
         2025,
         "https://arxiv.org/abs/2508.21695",
-        "the bank has at most 50,000 images (the authors' 10 % of ImageNet are 128,116), also for a ViT, where the"
-        " authors use centers of k-means; dim is at most the rank of the head; negative energies and cosines do not"
-        " reverse the order",
+        "the bank has at most 50,000 images, whereas the authors use 10 % of ImageNet (128,116 images) and, for a"
+        " ViT, the centers of k-means; dim is at most the rank of the head; negative energies and cosines do not"
+        " reverse the order of scores",
     )
 
     def __init__(

@@ -97,22 +97,20 @@ class ViM(ResidualDetector):
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
                 f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha; alpha uses"
-                f" {level:.4g} instead, the mean difference between the largest and the average logit (1 if there is"
-                " no difference)"
+                f" {level:.4g} instead (the mean difference between the largest and the average logit, or 1 if"
+                " there is none)"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(
                 f"the logits have a mean of {mean_logit - excess:.4g} (mean of the largest logits:"
-                f" {mean_logit:.4g}). This offset does not affect the softmax, but makes alpha so large that"
-                " the residual outweighs the energy. Subtract the offset from the bias of the head to avoid"
-                " this"
+                f" {mean_logit:.4g}). This offset does not affect the softmax, but makes alpha so large that the"
+                " residual outweighs the energy. Subtract it from the bias of the head"
             )
         if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
             scale = space.spread if space.spread > 0 else 1.0
             self.note(
-                f"the training features have no residual (mean norm {mean_norm:.4g}); alpha is computed from"
-                f" their spread ({scale:.4g}) instead. Fit on more images than dimensions, or use a smaller"
-                " dim"
+                f"the training features have no residual (mean norm {mean_norm:.4g}); alpha is computed from their"
+                f" spread ({scale:.4g}) instead. Fit on more images than dimensions, or reduce dim"
             )
         if level / scale < 2 * space.slope:
             self.note(

@@ -50,7 +50,7 @@ class NegLabel(NegativeDetector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2403.20078",
-        "the score is the logarithm of the probability; words are shuffled by a generator of the CPU, and by one of the"
-        " GPU in the authors' code; a word of several WordNet files counts for the first by name, and for the first of"
-        " a folder listing in the authors' code",
+        "the score is the logarithm of the probability; words are shuffled by a CPU generator, whereas the authors"
+        " use a GPU generator; a word in several WordNet files counts for the first file by name, whereas the"
+        " authors use the first file in the folder listing",
     )
