@@ -101,8 +101,10 @@ def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:
         built_in: Names of oodlit's own items.
 
     Example:
-        >>> name_problem("Knn", "Knn", {"KNN": 1}), name_problem("Mine", "Other", {}), name_problem("Mine", "Mine", {})
-        ('oodlit has an item of this name; choose another one', "name the entry point 'Other', as the item", '')
+        >>> name_problem("Knn", "Knn", {"KNN": 1})
+        'oodlit already has an item of this name; choose another name'
+        >>> name_problem("Mine", "Other", {})
+        "the item is called 'Other'; give the entry point the same name"
     """
     if name != own:
         return f"the item is called {own!r}; give the entry point the same name"

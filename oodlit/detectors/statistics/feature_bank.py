@@ -70,7 +70,7 @@ class FeatureBank(SmallestHashes):
             >>> FeatureBank(ordered=False).place("auto", **kwargs, memory=512 * 10**9)
             'the bank of 1281167 training images (10.5 GB) is kept once per machine, shared by its 4 processes'
             >>> FeatureBank(1000).place("auto", **kwargs, memory=512 * 10**9)
-            'the bank of 1000 training images (0.0 GB) is kept once per process, in each of 8 processes'
+            'the bank of 1000 training images (0.0 GB) is kept once in each of the 8 processes'
         """
         if processes == 1:
             return ""
