@@ -259,8 +259,8 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
         candidates = _classifier_candidates(network)
         if not candidates:
             raise InvalidArgumentError(
-                f"{type(network).__name__}: no final linear layer found; name it with head='...', or pass"
-                " features_only=True if the outputs are features. Layers:"
+                f"{type(network).__name__}: no final linear layer found; name it with OODModule(..., head='...'),"
+                " or pass features_only=True if the outputs are features. Layers:"
                 f" {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
             )
     else:

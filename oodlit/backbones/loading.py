@@ -105,7 +105,7 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)
             others = f"; {left} entries without this prefix are ignored" if left else ""
-            say(f"oodlit: {file}: removed the prefix {whole[0]!r} of the weights{others}")
+            say(f"oodlit: removed the prefix {whole[0]!r} of the weights in {file}{others}")
             state = {key.removeprefix(whole[0]): v for key, v in state.items() if key.startswith(whole[0])}
     network.load_state_dict(state, strict=True)
 

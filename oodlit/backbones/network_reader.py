@@ -213,9 +213,9 @@ class NetworkReader:
             return
         layers = self.heads.candidates[0]
         warnings.warn(
-            f"{self.name}: get_classifier() returns {len(layers)} heads, {' and '.join(map(repr, layers))}; the mean"
-            " of their outputs is used as logits, as for distilled networks. If this is wrong, specify the output"
-            " with the logits: OODModule(..., output=0)",
+            f"{self.name}: get_classifier() returns {len(layers)} heads, {' and '.join(map(repr, layers))}. The"
+            " mean of their outputs is used as logits, as for distilled networks. If this is wrong, specify the"
+            " output with the logits: OODModule(..., output=0)",
             stacklevel=4,
         )
 

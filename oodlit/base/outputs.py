@@ -104,7 +104,7 @@ class Outputs:
         if not {"logits", "features"} & sizes.keys():
             raise InvalidArgumentError("Outputs: expected logits or features, got neither")
         if any(size != next(iter(sizes.values())) for size in sizes.values()):
-            raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
+            raise InvalidArgumentError(f"Outputs: fields differ in their number of images ({sizes})")
         for name, tensor in self._fields:
             self._versions[name] = version_of(tensor)
 

@@ -187,7 +187,7 @@ def _of_file(path: Path) -> dict[str, Any]:
     try:
         value = load_yaml(path.read_text(encoding="utf-8"), jsonargparse.get_loader("yaml"))
     except OSError as error:
-        raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
+        raise UsageError(f"--config: cannot read {path} ({error.strerror})") from error
     except (yaml.YAMLError, UnicodeError) as error:
         raise UsageError(f"--config: {path} is not valid YAML: {error}") from error
     if not isinstance(value, dict):

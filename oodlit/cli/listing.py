@@ -198,8 +198,8 @@ def _published() -> Iterator[dict[str, str]]:
         detectors=len(cood.kappas()),
         values_for="levels of severity",
         source="I. Galil et al., A framework for benchmarking class-out-of-distribution detection, ICLR, 2023",
-        tables="severity curves, on the page of every run with a pool and in oodlit.results.published.cood",
-        rule="AUROC of eleven levels, easiest classes first; every model orders the classes itself",
+        tables="severity curves, in the report of every run with a pool and in oodlit.results.published.cood",
+        rule="AUROC of eleven levels, easiest classes first; classes are ordered separately for every model",
         url="https://github.com/mdabbah/COOD_benchmarking",
     )
     boxes = [figure for split in fmiyc.splits() for figure in fmiyc.figures(split)]
@@ -209,7 +209,7 @@ def _published() -> Iterator[dict[str, str]]:
         detectors=len({figure.method for figure in boxes}),
         values_for=", ".join(dict.fromkeys(figure.split for figure in boxes)),
         source="FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther OOD Object Detection",
-        tables="tables 2, 3 and 12-30, on the page of results of boxes and in oodlit.objects.published.fmiyc",
+        tables="tables 2, 3 and 12-30, in the report of object detectors and in oodlit.objects.published.fmiyc",
         rule="of boxes, see docs/objects.md",
         url="",
     )

@@ -53,9 +53,9 @@ def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ..
     except OodlitError:
         raise
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{where}: cannot import {path}: {error}") from error
+        raise UsageError(f"{where}: cannot import {path} ({error})") from error
     except Exception as error:  # a user's module can fail with anything
-        raise UsageError(f"{where}: cannot import {path}: {described(error)}") from error
+        raise UsageError(f"{where}: cannot import {path} ({described(error)})") from error
 
 
 def located(path: str) -> Any:

@@ -163,8 +163,8 @@ class StreamBatches(IterableDataset[Any]):
             raise
         except Exception as error:
             raise PreprocessingError(
-                f"data set {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
-                f" {describe_error(error)}"
+                f"data set {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}"
+                f" ({describe_error(error)})"
             ) from error
         if count != len(positions):
             raise DataError(
@@ -203,7 +203,7 @@ class StreamBatches(IterableDataset[Any]):
         except DataError as error:
             return str(error), None
         except Exception as error:
-            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
+            raise PreprocessingError(f"{self._place(sample)}: the decoder failed ({describe_error(error)})") from error
         self._add_seconds("decode", start)
         start = time.perf_counter()
         transformed = self._transformed(image, self._place(sample))
@@ -222,7 +222,7 @@ class StreamBatches(IterableDataset[Any]):
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
         except Exception as error:
-            raise PreprocessingError(f"{what}: the transform failed: {describe_error(error)}") from error
+            raise PreprocessingError(f"{what}: the transform failed ({describe_error(error)})") from error
         if not isinstance(transformed, Tensor):
             raise InvalidArgumentError(
                 f"{what}: expected the transform to return a tensor, got {type(transformed).__name__}"

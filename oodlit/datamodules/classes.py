@@ -129,8 +129,8 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
             f"data set {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among the classes of"
-            f" {source}: {_shown(unknown)} (known: {_shown(names)}); rename the classes, remove these images,"
-            " or pass class_names=[...] in the order of the classifier"
+            f" {source} ({_shown(unknown)}; known classes: {_shown(names)}); rename the classes, remove these"
+            " images, or pass class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"data set {stream.name!r}", keys), (source, known)):
         if twice := repeated(found):

@@ -130,7 +130,7 @@ class DatasetSource(IndexedSource):
             return Sample(self.key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
         except Exception as error:
             raise PreprocessingError(
-                f"{origin}, key {self.key(index)!r}: the data set failed: {describe_error(error)}"
+                f"{origin}, key {self.key(index)!r}: the data set failed ({describe_error(error)})"
             ) from error
         if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
             raise InvalidArgumentError(

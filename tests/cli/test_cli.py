@@ -95,7 +95,7 @@ def test_module_can_be_run() -> None:
         ("shards build a b --out c --role odd", "--role: invalid value odd; choose one of 'train', 'id'"),
         ("list", "missing required argument: KIND"),
         ("evaluate", "missing required options: --backbone, --data"),
-        ("evaluate --config /nowhere/run.yaml", "--config: cannot read /nowhere/run.yaml: No such file or directory"),
+        ("evaluate --config /nowhere/run.yaml", "--config: cannot read /nowhere/run.yaml (No such file or directory)"),
         ("--bogus", "unknown option: --bogus"),
     ],
 )

@@ -134,19 +134,19 @@ HELP = " (see 'oodlit evaluate --help')"
         # what cannot be imported
         (
             "--backbone={class_path: own_of_errors.Nett}",
-            "--backbone: cannot import own_of_errors.Nett: module 'own_of_errors' has no attribute 'Nett'" + HELP,
+            "--backbone: cannot import own_of_errors.Nett (module 'own_of_errors' has no attribute 'Nett')" + HELP,
         ),
         (
             "--backbone={class_path: own_of_erors.Net}",
-            "--backbone: cannot import own_of_erors.Net: No module named 'own_of_erors'" + HELP,
+            "--backbone: cannot import own_of_erors.Net (No module named 'own_of_erors')" + HELP,
         ),
         (
             "--backbone={class_path: broken_of_errors.Net}",
-            "--backbone: cannot import broken_of_errors.Net: OSError: boom" + HELP,
+            "--backbone: cannot import broken_of_errors.Net (OSError: boom)" + HELP,
         ),
         (
             "--detectors=[lacking_of_errors.Mine]",
-            "--detectors[0]: cannot import lacking_of_errors.Mine: No module named 'nothing_of_errors'" + HELP,
+            "--detectors[0]: cannot import lacking_of_errors.Mine (No module named 'nothing_of_errors')" + HELP,
         ),
         (
             "--backbone={class_path: own_of_errors.LIMIT}",
@@ -169,7 +169,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ("--data.per_test=1.5", "--data.per_test: expected int, got 1.5" + HELP),
         (
             "--data.transform=math.nope",
-            "--data.transform: cannot import math.nope: module 'math' has no attribute 'nope'" + HELP,
+            "--data.transform: cannot import math.nope (module 'math' has no attribute 'nope')" + HELP,
         ),
         ("--detectors={a: 1}", "--detectors.a: expected class_path and init_args, got 1" + HELP),
         ("--detectors=[3]", "--detectors[0]: expected class_path and init_args, got 3" + HELP),

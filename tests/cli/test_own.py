@@ -191,7 +191,7 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c["data"]["init_args"].update(transform="own_of_test.nope"),
-            "--data.transform: cannot import own_of_test.nope: module 'own_of_test' has no",
+            "--data.transform: cannot import own_of_test.nope (module 'own_of_test' has no",
         ),
     ],
 )

@@ -136,7 +136,7 @@ def test_folders_and_other_cases_and_extensions(root: Path, tmp_path: Path) -> N
     (tmp_path / renamed[2]).unlink()
     with pytest.raises(DataError, match=r"ssb_hard: 6 of the 6 listed images were not found"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"], locations={"ssb_hard": tmp_path})
-    with pytest.warns(MissingSetWarning, match=f"1 of the 6 images .*{names[2]}"):
+    with pytest.warns(MissingSetWarning, match=f"1 of the 6 listed images .*{names[2]}"):
         assert (
             len(Benchmark("imagenet-ood", root, complete=False, locations={"imagenet_ood": tmp_path}).streams[1]) == 5
         )

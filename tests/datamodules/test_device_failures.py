@@ -104,7 +104,7 @@ def test_images_that_a_step_fails_on_are_named(workers):
     stream = Stream("far", Role.OOD, MemorySource(samples))
     how = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
     found = [outcome(StreamLoader(stream, NARROW, decode_on=where, **how)) for where in ("cpu", None)]
-    assert "'far/narrow' (shard a.tar): the transform failed: ValueError: height and width must be > 0" in found[1][1]
+    assert "'far/narrow' (shard a.tar): the transform failed (ValueError: height and width must be > 0" in found[1][1]
     check_same(*found)
 
 
@@ -125,7 +125,7 @@ def test_images_of_different_shapes_are_an_error():
     stream = Stream("s", Role.OOD, MemorySource([Sample(str(i), encoded("L", size=(8 + i, 9))) for i in range(3)]))
     for where in ("cpu", None):
         with pytest.raises(
-            InvalidArgumentError, match=r"'s': images of one shape and dtype, got \(3, 9, 8\) .* key '?s?/?1"
+            InvalidArgumentError, match=r"'s': .* images of one shape and dtype, got \(3, 9, 8\) .* key '(s/)?1"
         ):
             list(StreamLoader(stream, v1.ToTensor(), decode_on=where))
 
@@ -172,7 +172,7 @@ def own_decoder(data: bytes) -> Image.Image:
     [
         ({"decode": partial(decode_image, reduce_to=8)}, r"only supports decode=decode_image"),
         ({"decode": own_decoder}, "got decode=<function own_decoder"),
-        ({"any_size": True}, "does not support images that keep their sizes"),
+        ({"any_size": True}, "does not support images that keep their own sizes"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(options, message):

@@ -169,5 +169,5 @@ def test_steps_with_other_values_are_refused(monkeypatch, wrong):
     on_device = DeviceTransform(transform)
     on_device.check(transform)
     monkeypatch.setattr(on_device, "_steps", [v1.CenterCrop(30), wrong])
-    with pytest.raises(InvalidArgumentError, match=r"returns different values .*; omit decode_on_device"):
+    with pytest.raises(InvalidArgumentError, match=r"returns different values; omit decode_on_device"):
         on_device.check(transform)

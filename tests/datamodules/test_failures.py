@@ -92,7 +92,7 @@ def test_a_fault_names_key_and_shard_and_keeps_the_error(
 def test_an_error_that_cannot_be_moved_is_told(workers: int) -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample(str(i), tiny_image(i)) for i in range(4)]))
     error = caught(StreamLoader(stream, raise_stubborn, num_workers=workers))
-    assert str(error) == "'s/0': the transform failed: StubbornError: 7 a fault of the user's"
+    assert str(error) == "'s/0': the transform failed (StubbornError: 7 a fault of the user's)"
     assert "StubbornError: 7 a fault of the user's" in "".join(traceback.format_exception(error.__cause__))
 
 

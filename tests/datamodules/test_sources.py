@@ -84,7 +84,7 @@ class TestDatasetSource:
         assert batch["label"].tolist() == [-1]
         assert batch["skipped"] == [("s/000001", "cannot identify image file")]
         with pytest.raises(
-            PreprocessingError, match=r"data set 's': item 2 of Faulty, key '000002': the data set failed: KeyError"
+            PreprocessingError, match=r"data set 's': item 2 of Faulty, key '000002': the data set failed \(KeyError"
         ):
             next(loader)
 

@@ -136,7 +136,7 @@ def test_fit_needs_head_and_images() -> None:
         fit([MSP(), ViM()], iter(()), None)
     with pytest.raises(RequirementError, match="requires training images; missing statistics: ClassMoments"):
         fit([Mahalanobis()], [], head)
-    with pytest.raises(RequirementError, match="missing: ClassMoments"):
+    with pytest.raises(RequirementError, match="missing statistics: ClassMoments"):
         Mahalanobis().fit()
     fit([MSP(), ASH()], iter(lambda: pytest.fail("train-free detectors read no batch"), None), head)
 

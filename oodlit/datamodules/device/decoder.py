@@ -153,7 +153,7 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
         )
     if any_size:
         raise InvalidArgumentError(
-            "decode_on_device does not support images that keep their sizes (any_size, object detectors)"
+            "decode_on_device does not support images that keep their own sizes (any_size=True, or object detectors)"
         )
 
 

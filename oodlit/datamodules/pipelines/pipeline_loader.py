@@ -38,7 +38,7 @@ class PipelineBatches(StreamBatches):
             raise type(error)(f"data set {self.stream.name!r}: {error}") from error
         except Exception as error:
             raise PreprocessingError(
-                f"data set {self.stream.name!r}: the pipeline failed: {describe_error(error)}"
+                f"data set {self.stream.name!r}: the pipeline failed ({describe_error(error)})"
             ) from error
 
 

@@ -139,8 +139,8 @@ def sample_of(item: Any) -> Sample:
         return Sample(item[0], _image(item[1], item[0]), label, group)
     if not isinstance(item, Mapping) or not isinstance(item.get(KEY_FIELD), str):
         raise DataError(
-            f"pipeline: expected a dictionary with {KEY_FIELD!r} and an image, or a tuple (key, image, label, group);"
-            f" got {type(item).__name__}; pass to_sample to convert other items"
+            f"pipeline: expected a dictionary with {KEY_FIELD!r} and an image, or a tuple (key, image, label,"
+            f" group); got {type(item).__name__}; convert other items with PipelineSource(..., to_sample=...)"
         )
     key = item[KEY_FIELD]
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]

@@ -200,8 +200,9 @@ def select(
         )
     if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
         raise DataError(
-            f"{description.name}: {sum(counts[name] for name in unknown)} images are in folders that are not classes of"
-            f" this set: {', '.join(map(repr, unknown[:5]))}{', ...' if len(unknown) > 5 else ''}; move them elsewhere"
+            f"{description.name}: {sum(counts[name] for name in unknown)} images are in folders that are not"
+            f" classes of this set ({', '.join(map(repr, unknown[:5]))}{', ...' if len(unknown) > 5 else ''}); move"
+            " these folders elsewhere"
         )
     if only is None and (not complete or description.expected_count is None):
         _warn_of_others(description, [path for path in ordered if path not in places])

@@ -100,7 +100,7 @@ def build_shards(
         raise DataError(f"{out}: another build is running in this folder; wait for it to finish") from None
     except OSError as error:  # errors of reading are DataErrors already
         raise DataError(
-            f"{out}: cannot write shards: {error}; free space or grant access, and build again to resume"
+            f"{out}: cannot write shards ({error}); free space or grant access, and build again to resume"
         ) from error
     return info
 

@@ -149,7 +149,7 @@ class ShardSource:
                 done += 1
         except OSError as error:
             raise ShardDamageError(
-                f"shard {self._name(record)}: reading failed after {attempts} attempts: {error}"
+                f"shard {self._name(record)}: reading failed after {attempts} attempts ({error})"
             ) from error
 
     def _walk(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:

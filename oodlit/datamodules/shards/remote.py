@@ -139,7 +139,7 @@ class Cache:
             raise MissingExtraError(f"{what}: {error}") from error
         except Exception as error:  # each of fsspec's file systems has its own errors
             reason = mask_text(str(error)) or type(error).__name__
-            raise DataError(f"{what}: reading failed after {self.attempts} attempts: {reason}") from _masked(error)
+            raise DataError(f"{what}: reading failed after {self.attempts} attempts ({reason})") from _masked(error)
 
     def fetch_manifest(self, url: str) -> bytes:
         """Download a manifest again and return its content.

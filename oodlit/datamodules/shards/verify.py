@@ -124,7 +124,7 @@ def verify_shards(
     infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
-        raise DataError(f"{folder}: no split {split!r}; available splits: {', '.join(infos)}")
+        raise DataError(f"{folder}: expected split to be one of {', '.join(infos)}, got {split!r}")
     reports = []
     for info in chosen:
         report = ShardReport(Path(folder), info)

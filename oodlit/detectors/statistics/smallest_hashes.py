@@ -95,7 +95,7 @@ class SmallestHashes(Statistic):
             shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
             if shapes != (self._store.shapes or shapes):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}: a batch differs in shape from earlier batches: {shapes}"
+                    f"{type(self).__name__}: a batch differs in shape from earlier batches ({shapes})"
                 )
             if isinstance(self._store, SmallestRows):
                 self._store.append(columns)

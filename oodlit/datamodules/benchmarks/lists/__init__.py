@@ -72,8 +72,8 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
         exact = [one for one in found if one[0]] if len(found) > 1 else found
         if len(exact) != 1:
             raise DataError(
-                f"{what}: {len(found)} images match {names[place]!r} of the list: {found[0][2]!r}, {found[1][2]!r};"
-                " remove all but one of them"
+                f"{what}: {len(found)} images match {names[place]!r} of the list ({found[0][2]!r},"
+                f" {found[1][2]!r}); remove all but one of them"
             )
         positions[place] = exact[0][1]
     of_image: dict[int, int] = {}
