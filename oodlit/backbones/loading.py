@@ -74,8 +74,8 @@ def _reason(error: Exception) -> str:
     """Why weights cannot be loaded; torch and timm advise an unsafe option that oodlit does not have."""
     if "weights_only" in str(error):
         return (
-            "expected tensors only, but reading this file requires other Python objects, which could run code; save"
-            " the weights alone with torch.save(network.state_dict(), file), or as .safetensors"
+            "the file contains Python objects other than tensors, which could run code; save only the weights,"
+            " with torch.save(network.state_dict(), file) or as .safetensors"
         )
     return f"{type(error).__name__}: {error}"
 
@@ -197,7 +197,7 @@ def build_from_path(path: str) -> nn.Module:
         signature(found).bind()
     except TypeError as error:
         raise InvalidArgumentError(
-            f"backbone {path!r}: {error}; use class_path and init_args in a configuration, or OODModule(network)"
+            f"backbone {path!r}: {error}; pass its arguments as init_args in a configuration, or use OODModule(network)"
         ) from None
     except ValueError:  # built-in callables have no signature
         pass

@@ -90,8 +90,8 @@ def _located(path: str) -> Any:
 def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
         raise InvalidArgumentError(
-            f"saved transform: expected tensors of at most {_LARGEST_TENSOR} values in torch.float32, got"
-            f" {value.numel()} values in {value.dtype}; pass transform=... when the gate is loaded"
+            f"saved transform: expected float32 tensors of at most {_LARGEST_TENSOR} values, got {value.numel()}"
+            f" values in {value.dtype}; use Gate.load(..., transform=...)"
         )
     return {"tensor": value.tolist()}
 

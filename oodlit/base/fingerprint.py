@@ -70,7 +70,7 @@ def check_same(mine: str, theirs: str, *, source: str) -> None:
     what, one, other = _difference(mine, theirs)
     if what:
         raise FingerprintError(
-            f"{source} belongs to another backbone: {what} differs (fingerprint {one}, now {other}); fit again, or"
+            f"{source} belongs to another backbone: {what} differs ({one} in the fit, {other} now); fit again, or"
             " load the backbone and transform of the fit"
         )
 

@@ -41,7 +41,7 @@ def _default(results: Sequence[Path]) -> Path:
     if len(results) == 1:
         return results[0] / "report.html"
     if (COMPARISON.parent / "run.json").exists():
-        raise UsageError(f"{COMPARISON.parent}: contains the results of a run; choose another file with --out")
+        raise UsageError(f"{COMPARISON.parent} contains the results of a run; choose another file with --out")
     return COMPARISON
 
 

@@ -184,7 +184,7 @@ class StreamBatches(IterableDataset[Any]):
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
-            return f"{'label' if by_label else 'group'} {index}, but the data set has {names} class names", None
+            return f"{'label' if by_label else 'group'} {index} is out of range for {names} class names", None
         if self.on_device and isinstance(sample.image, bytes):
             start = time.perf_counter()
             jpeg = jpeg_for_device(sample.image, max_pixels_of(self.decode))
@@ -216,8 +216,9 @@ class StreamBatches(IterableDataset[Any]):
     def _transformed(self, image: Image.Image, what: str) -> Tensor:
         if self.transform is None:
             raise InvalidArgumentError(
-                f"data set {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
-                " data, or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
+                f"data set {self.stream.name!r}: images require a transform; pass transform=... to OODModule or"
+                " OODDataModule, or set `transform: {class_path: ...}` below init_args of OODModule in a"
+                " configuration"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))

@@ -188,7 +188,7 @@ class AlignedSource:
             return sample
         if sample.label < len(self.labels):
             return replace(sample, label=self.labels[sample.label])
-        reason = f"label {sample.label}, but the data set has {len(self.labels)} class names"
+        reason = f"label {sample.label} is out of range for {len(self.labels)} class names"
         return replace(sample, error=sample.error or reason)
 
 

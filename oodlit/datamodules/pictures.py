@@ -47,7 +47,7 @@ def _drawn(values: Tensor) -> Image.Image:
     values = values.detach().cpu()
     shown = values[None] if values.dim() == 2 else values
     if shown.dim() != 3 or shown.shape[0] not in (1, 3) or not shown.numel():
-        raise NoPictureError(f"expected one or three channels, height and width; got shape {tuple(values.shape)}")
+        raise NoPictureError(f"expected shape (1 or 3, height, width), got {tuple(values.shape)}")
     if shown.is_complex():
         raise NoPictureError("complex values cannot be shown")
     if shown.dtype != torch.uint8:

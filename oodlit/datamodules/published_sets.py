@@ -102,8 +102,8 @@ def _files(
         return open_files(source), name if complete else ""
     if names is None and description.role is not Role.TRAIN:
         raise DataError(
-            f"{description.name}: {source} contains one tar per class, and the set has no published list that chooses"
-            " from them; pass a list with only=... (--file_list)"
+            f"{description.name}: {source} contains one tar per class, but no published list states which images to"
+            " use; pass a list with only=... (--file_list)"
         )
     return files, name
 

@@ -74,7 +74,7 @@ def load_module(
     shape, source = record.input_shape, files.source
     if not shape or min(shape) < 1 or math.prod(shape) > _MAX_VALUES:
         raise DataError(
-            f"{source}: expected input_shape to be positive sizes of at most {_MAX_VALUES:,} values, got {shape[:8]}"
+            f"{source}: expected input_shape to have positive sizes and at most {_MAX_VALUES:,} values, got {shape[:8]}"
         )
     if not isinstance(model, nn.Module):
         search_current_folder(*([] if files.started_in is None else [files.started_in]))
@@ -85,8 +85,8 @@ def load_module(
         module.transform = transform
     if module.transform is None and record.transform != "None":
         raise InvalidArgumentError(
-            f"{source}: the record does not describe how to build the transform ({record.transform:.80}); pass"
-            " Gate.load(..., transform=...)"
+            f"{source}: the transform {record.transform:.80} cannot be rebuilt from the record; use Gate.load(...,"
+            " transform=...)"
         )
     module.probe(pattern(torch.empty(2, *record.input_shape)))
     origin = FitOrigin(record.fingerprint, record.width, record.num_classes)

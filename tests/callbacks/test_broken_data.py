@@ -63,7 +63,7 @@ def test_labels_beyond_the_classes_of_the_network_are_refused(role):
 @pytest.mark.parametrize("group", [-1, 2])
 def test_groups_without_a_name_are_refused_at_the_first_batch(group):
     streams = [stream("val", Role.ID), stream("far", Role.OOD, names=("a", "b"), group=group)]
-    with pytest.raises(DataError, match=rf"'far': key '0': group {group}, but the data set has 2 class names"):
+    with pytest.raises(DataError, match=rf"'far': key '0': group {group} is out of range for 2 class names"):
         predict([MSP()], streams)
 
 

@@ -124,7 +124,7 @@ class TestByName:
 
     def test_a_label_without_a_name_is_an_error(self) -> None:
         data = OODDataModule([memory("t", Role.TRAIN, ("a", "b", "c")), memory("v", Role.ID, ("c", "b"), count=3)])
-        with pytest.raises(DataError, match="label 2, but the data set has 2 class names"):
+        with pytest.raises(DataError, match="label 2 is out of range for 2 class names"):
             list(data.predict_dataloader()[1])
 
 

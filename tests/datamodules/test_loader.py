@@ -131,9 +131,9 @@ def test_training_images_need_labels() -> None:
 @pytest.mark.parametrize(
     ("role", "label", "group", "message"),
     [
-        (Role.OOD, -1, 2, "group 2, but the data set has 2 class names"),
-        (Role.SHIFT, 0, -1, "group -1, but the data set has 2 class names"),
-        (Role.ID, 2, -1, "label 2, but the data set has 2 class names"),
+        (Role.OOD, -1, 2, "group 2 is out of range for 2 class names"),
+        (Role.SHIFT, 0, -1, "group -1 is out of range for 2 class names"),
+        (Role.ID, 2, -1, "label 2 is out of range for 2 class names"),
     ],
 )
 def test_indices_without_a_name_are_unusable(role: Role, label: int, group: int, message: str) -> None:

@@ -232,7 +232,7 @@ class TestInterrupted:
             with pytest.raises(DataError, match="the build was interrupted"):
                 ShardSource(shards)
         for check in (verify_shards, shard_info):
-            with pytest.raises(DataError, match=r"interrupted after 2 shards \(first 's-test-000000\.tar'\)"):
+            with pytest.raises(DataError, match=r"interrupted after 2 shards \(first: 's-test-000000\.tar'\)"):
                 check(tmp_path)
         build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
         assert len(ShardSource(tmp_path)) == 3

@@ -352,7 +352,7 @@ def test_fit_of_another_backbone_is_refused(tmp_path: Path) -> None:
     save({"m": detector}, tmp_path, FitOrigin("weights-a", 8, 4, 200))
     _, origin = load(tmp_path)
     origin.check(FitOrigin("weights-a", 8, 4), source="fit")
-    with pytest.raises(FingerprintError, match="fingerprint weights-a, now weights-b"):
+    with pytest.raises(FingerprintError, match="weights-a in the fit, weights-b now"):
         origin.check(FitOrigin("weights-b", 8, 4), source="fit")
     with pytest.raises(FingerprintError, match="width 8 instead of 9"):
         origin.check(FitOrigin("weights-a", 9, 4), source="fit")

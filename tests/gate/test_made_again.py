@@ -131,7 +131,8 @@ def test_a_transform_that_is_no_record_has_to_be_given(data: OODDataModule, tmp_
     loaded = OODDataModule(data.streams, transform=own)
     run(OODModule("tests.gate.support.TinyNetwork"), loaded, [MSP()], tmp_path / "run")
     with pytest.raises(
-        InvalidArgumentError, match=r"does not describe how to build the transform .* Gate.load\(..., transform=...\)"
+        InvalidArgumentError,
+        match=r"the transform .* cannot be rebuilt from the record; use Gate.load\(..., transform=...\)",
     ):
         Gate.load(tmp_path / "run")
     assert Gate.load(tmp_path / "run", transform=own).module.transform is own

@@ -62,7 +62,7 @@ def test_a_path_within_a_package_with_weights_from_a_file(tmp_path):
     ("what", "message"),
     [
         ("MyModl", "cannot be imported: .*MyModl"),
-        ("WithArgument", "missing a required argument: 'depth'; use class_path and init_args"),
+        ("WithArgument", "missing a required argument: 'depth'; pass its arguments as init_args"),
         ("gives_text", "expected an nn.Module, got str"),
         ("number", "expected a class or function, got int"),
     ],
@@ -131,7 +131,7 @@ def test_timm_name_with_a_prefixed_checkpoint(tmp_path):
 
 def test_a_checkpoint_with_other_objects_names_a_way_that_exists(tmp_path):
     torch.save({"state_dict": TinyConvNet(6).state_dict(), "rate": Fraction(1, 3)}, tmp_path / "a.ckpt")
-    with pytest.raises(InvalidArgumentError, match=r"save the weights alone with torch\.save") as caught:
+    with pytest.raises(InvalidArgumentError, match=r"save only the weights, with torch\.save") as caught:
         OODModule(TinyConvNet(6), weights=tmp_path / "a.ckpt")
     assert "weights_only" not in str(caught.value)
 

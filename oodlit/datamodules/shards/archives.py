@@ -109,7 +109,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
     except _UNREADABLE as error:
         raise DataError(f"{where}: {path!r} is damaged ({error}); download the archive again") from error
     if len(data) < size:
-        raise DataError(f"{where}: truncated within {path!r}; download the archive again")
+        raise DataError(f"{where} is truncated within {path!r}; download the archive again")
     return data[:size]
 
 

@@ -42,7 +42,7 @@ class Place(NamedTuple):
         except OSError as error:
             raise DataError(f"{self.path / self.name} cannot be read: {error}") from error
         if self.size is not None and len(data) < self.size:
-            raise DataError(f"{self.path}: truncated at byte {self.offset + len(data)}; download it again")
+            raise DataError(f"{self.path} is truncated at byte {self.offset + len(data)}; download it again")
         return data
 
 
@@ -128,5 +128,5 @@ def _tar_images(tar: Place) -> Images:
 
 def _add(images: dict[str, Place], name: str, place: Place) -> None:
     if name in images:
-        raise DataError(f"{place.path}: {name!r} occurs twice in one class")
+        raise DataError(f"{place.path}: {name!r} occurs twice in one class; remove one of them")
     images[name] = place

@@ -83,7 +83,7 @@ class _Members(io.RawIOBase):
             elif self._member.needs_input and not self._rest:
                 self._rest = self._file.read(2**16)
                 if not self._rest:
-                    raise EOFError("the compressed file ends within a member")
+                    raise EOFError("the compressed file is truncated")
             data = self._member.decompress(self._rest, size)
             self._rest = b""
             if data:

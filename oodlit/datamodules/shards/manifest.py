@@ -225,6 +225,6 @@ def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> Non
     notes = sorted(path.name.removesuffix(".json") for path in (Path(directory) / WORK_FOLDER).glob("*.tar.json"))
     if waiting := [file for file in notes if file not in listed and (Path(directory) / file).is_file()]:
         raise DataError(
-            f"{directory}: the build was interrupted after {len(waiting)} shards (first {waiting[0]!r}); run it again"
-            f" to resume, or remove the folder"
+            f"{directory}: the build was interrupted after {len(waiting)} shards (first: {waiting[0]!r}); run it"
+            " again to resume, or remove the folder"
         )

@@ -78,8 +78,8 @@ class RawSample:
             return f"several images share one key (fields {names}); rename them"
         if any("." in name for name in self.fields):
             return (
-                f"no image field, but unknown fields {names}: WebDataset splits names at the first dot; build the"
-                f" shards with oodlit, which escapes dots in file names"
+                f"found no image field, only unknown fields {names}. WebDataset splits names at the first dot;"
+                " build the shards with oodlit, which escapes dots in file names"
             )
         return f"expected an image field ({', '.join(IMAGE_FIELDS)}), got fields {names}"
 
@@ -146,7 +146,7 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
             yield info
     except HEADER_ERRORS as error:
         raise ShardDamageError(
-            f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); download or build it again"
+            f"shard {where} is not an intact uncompressed tar ({describe_error(error)}); download or build it again"
         ) from error
 
 
@@ -211,7 +211,7 @@ def _bytes(file: BinaryIO, member: Member, where: str, limit: int = MAX_MEMBER_B
     file.seek(member.offset)
     data = file.read(member.size)
     if len(data) != member.size:
-        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; download or build this shard again")
+        raise ShardDamageError(f"shard {where} is truncated within {member.name!r}; download or build it again")
     return data
 
 

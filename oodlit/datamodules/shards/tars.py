@@ -83,7 +83,7 @@ def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None)
         tarfile.ReadError: It does.
     """
     if info.size < 0 or tar.offset <= info.offset or (length is not None and tar.offset > length):
-        raise tarfile.ReadError(f"member {printable(info.name)!r} has {info.size} bytes: unexpected end of data")
+        raise tarfile.ReadError(f"member {printable(info.name)!r} of {info.size} bytes is not complete")
 
 
 def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:

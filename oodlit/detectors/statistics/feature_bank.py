@@ -94,7 +94,9 @@ class FeatureBank(SmallestHashes):
         """
         features, norms = self.column("features"), self.column("norms")
         if rows is not None and rows < len(features) and not self.ordered:
-            raise InvalidArgumentError(f"FeatureBank: reading {rows} of {len(features)} images requires ordered=True")
+            raise InvalidArgumentError(
+                f"FeatureBank: reading {rows} of {len(features)} images requires a bank with ordered=True"
+            )
         return features[:rows], norms[:rows]
 
 
