@@ -162,7 +162,7 @@ def test_a_run_does_not_average_over_missing_samples():
 
 def test_a_pipeline_without_end_is_refused():
     stream = pipeline_stream(Cut(tensors(5), mode="forever"), name="far", role=Role.OOD, count=6)
-    with pytest.raises(DataError, match="repeat or resample"):
+    with pytest.raises(DataError, match="repeats or resamples"):
         list(PipelineLoader(stream, batch_size=2))
 
 

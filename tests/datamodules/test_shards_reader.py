@@ -114,7 +114,7 @@ class TestCaseAndAliasOfExtensions:
             ShardSource(tmp_path)
 
     def test_an_empty_folder_is_an_error(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"no shards \(\*\.tar\) in this folder"):
+        with pytest.raises(DataError, match=r"this folder contains no shards \(\*\.tar\)"):
             ShardSource(tmp_path)
 
 

@@ -108,9 +108,9 @@ def test_a_record_that_contradicts_itself_is_an_error(
     [
         (("threshold", "share"), 0.5, r"threshold\.share"),
         (("threshold", "num_images"), 7, r"threshold\.num_images"),
-        (("precision",), "bf16-mixed", "precision;"),
-        (("fit",), "", "fit;"),
-        (("class_names",), ["b", "a"], "class_names;"),
+        (("precision",), "bf16-mixed", "precision"),
+        (("fit",), "", "fit"),
+        (("class_names",), ["b", "a"], "class_names"),
     ],
 )
 def test_entries_of_a_gate_that_were_edited_are_named(
