@@ -80,7 +80,7 @@ def test_an_untrained_network_is_a_control(tmp_path: Path, words: list[str], cap
     assert main([*words, "--untrained", "--out", str(out)]) == 0, capsys.readouterr().err
     results, random = Results.load(out), Results.load(out / "untrained")
     assert random.run.backbone.fingerprint != results.run.backbone.fingerprint
-    assert "Random weights" in random.run.caveat
+    assert "random weights" in random.run.caveat
     frame = controls(results)
     assert set(frame["control"]) == {"halves", "semantic", "untrained", "training"}
     rows = frame[frame["control"] == "untrained"]
