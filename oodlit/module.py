@@ -97,9 +97,8 @@ class OODModule(Module):
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
-                f"OODModule: expected a plain network, got the OODModule {self.name}, whose transform and head"
-                " would be lost; use that OODModule directly (in a configuration, as class_path), or pass its"
-                " network"
+                f"OODModule: expected a plain network, got the OODModule {self.name}, whose transform and head would be"
+                " lost; use that OODModule directly (in a configuration, as class_path), or pass its network"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
@@ -349,10 +348,9 @@ class OODModule(Module):
                 f"; for weights in {dtype}, set the precision of the Trainer to match" if dtype.itemsize < 4 else ""
             )
             raise InvalidArgumentError(
-                f"{self.name}: the network failed on a batch of shape {tuple(images.shape)} and dtype"
-                f" {images.dtype} (its weights are {dtype}): {reason}; the transform must return one"
-                " float tensor (channels, height, width) per image, of a size that the network accepts"
-                f"{way_out}"
+                f"{self.name}: the network failed on a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
+                f" (its weights are {dtype}): {reason}; the transform must return one float tensor (channels, height,"
+                f" width) per image, of a size that the network accepts{way_out}"
             ) from error
 
     def _probe_layers(self, images: Tensor, layers: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:

@@ -84,9 +84,8 @@ class ObjectDetection(WithDetectors):
         """Examine the outputs of the network for the first ID images."""
         if self.settings.t_star < module.min_confidence:
             raise InvalidArgumentError(
-                f"ObjectDetection: expected t_star to be at least {module.min_confidence:g}, the"
-                f" min_confidence of the ObjectModule, got {self.settings.t_star:g}; raise t_star, or lower"
-                " ObjectModule(min_confidence=...)"
+                f"ObjectDetection: expected t_star to be at least {module.min_confidence:g}, the min_confidence of the"
+                f" ObjectModule, got {self.settings.t_star:g}; raise t_star, or lower ObjectModule(min_confidence=...)"
             )
         return probe_boxes(module, datamodule, layers=layers)
 

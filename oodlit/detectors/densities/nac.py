@@ -63,10 +63,9 @@ class NAC(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2306.02879",
-        "by default, the steepness is computed from the training images, whereas the authors tune it; only"
-        " the last features are used, whereas the authors' best results average four layers; training images"
-        " are chosen by the hash of their keys, not one per class; misclassified images count as well, as in"
-        " the authors' code",
+        "by default, the steepness is computed from the training images, whereas the authors tune it; only the last"
+        " features are used, whereas the authors' best results average four layers; training images are chosen by the"
+        " hash of their keys, not one per class; misclassified images count as well, as in the authors' code",
     )
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:

@@ -37,8 +37,7 @@ class GEN(TrainFreeDetector):
         "X. Liu",
         "CVPR",
         2023,
-        "https://openaccess.thecvf.com/content/CVPR2023/html/"
-        "Liu_GEN_Pushing_the_Limits_of_Softmax-Based_Out-of-Distribution_Detection_CVPR_2023_paper.html",
+        "https://openaccess.thecvf.com/content/CVPR2023/html/Liu_GEN_Pushing_the_Limits_of_Softmax-Based_Out-of-Distribution_Detection_CVPR_2023_paper.html",
     )
 
     def __init__(self, gamma: float = 0.1, top: int = 100) -> None:

@@ -147,8 +147,7 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
         where = ", ".join(f"{count} in {name!r}" for name, count in bad["dataset"].value_counts(sort=False).items())
         raise NonFiniteScoreError(
             f"detector {detector!r} returned NaN for {len(bad)} of {len(frame)} images ({where}); first keys:"
-            f" {', '.join(sorted(bad['key'])[:5])}"
-            ". Scores with NaN cannot be ranked; fix or leave out the detector"
+            f" {', '.join(sorted(bad['key'])[:5])}. Scores with NaN cannot be ranked; fix or leave out the detector"
         )
     return column
 
