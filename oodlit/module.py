@@ -97,8 +97,8 @@ class OODModule(Module):
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
-                f"OODModule: expected a plain network, got the OODModule {self.name}, whose transform and head would be"
-                " lost; use that OODModule directly (in a configuration, as class_path), or pass its network"
+                f"OODModule: expected a network, got the OODModule {self.name}. Wrapping it again would lose its"
+                " transform and head; use it directly (in a configuration: as class_path), or pass its network"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
@@ -243,8 +243,8 @@ class OODModule(Module):
         """
         if self._examined:
             raise InvalidArgumentError(
-                f"{self.name}: Lightning loads ckpt_path after the detectors were checked against the network; omit"
-                " ckpt_path and load the weights first with OODModule(network, weights=FILE) or"
+                f"{self.name}: the detectors were checked before Lightning loaded ckpt_path, so the weights cannot"
+                " change now. Omit ckpt_path, and load the weights first with OODModule(network, weights=FILE) or"
                 " OODModule.load_from_checkpoint"
             )
 
@@ -345,12 +345,12 @@ class OODModule(Module):
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
             dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
             way_out = (
-                f"; for weights in {dtype}, set the precision of the Trainer to match" if dtype.itemsize < 4 else ""
+                f". For weights in {dtype}, set the precision of the Trainer to match" if dtype.itemsize < 4 else ""
             )
             raise InvalidArgumentError(
-                f"{self.name}: the network failed on a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
-                f" (its weights are {dtype}): {reason}; the transform must return one float tensor (channels, height,"
-                f" width) per image, of a size that the network accepts{way_out}"
+                f"{self.name}: the network (weights in {dtype}) failed on a batch of shape {tuple(images.shape)} and"
+                f" dtype {images.dtype}: {reason}. The transform must return one float tensor (channels, height,"
+                f" width) per image, in a size that the network accepts{way_out}"
             ) from error
 
     def _probe_layers(self, images: Tensor, layers: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:

@@ -80,7 +80,7 @@ class Threshold:
             images = f"{self.num_images} calibration images of {self.dataset}"
             counted = f"of the {self.num_id} other ID images"
             if self.calibration == 1:
-                images, counted = f"{images}, which the numbers of the run also use", f"of these {self.num_id}"
+                images, counted = f"{images}, which also count in the metrics of the run", f"of these {self.num_id}"
             return (
                 f"{number}, refuses on average at most {100 * self.share:g} % of images{of_class} that are like the"
                 f" {images}; refuses {self.num_id_refused} {counted}"
@@ -178,7 +178,7 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
         return known[0]
     if dataset is None:
         raise InvalidArgumentError(
-            f"Gate: fpr=... also requires the OOD set; pass dataset=, one of {', '.join(known) or 'none'}"
+            f"Gate: fpr=... requires an OOD set; pass its name as dataset=..., one of {', '.join(known) or 'none'}"
         )
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)
@@ -190,7 +190,7 @@ def _fpr(fpr: ShareLike) -> Fraction:
         return Fraction(0)
     share = exact_share(fpr, "fpr")
     if share == 1:
-        raise InvalidArgumentError("Gate: expected fpr in [0, 1), got 1, which accepts every image")
+        raise InvalidArgumentError("Gate: expected fpr to be below 1, got 1; a gate with fpr=1 accepts every image")
     return share
 
 
@@ -204,8 +204,8 @@ def _at_fpr(
     above = above[above > last_refused]
     if not len(above):
         raise InvalidArgumentError(
-            f"Gate: fpr={float(share):g}: {int((scores == last_refused).sum())} images of {name!r} have the highest"
-            " score of all, so a gate that refuses them accepts nothing; increase fpr or choose another detector"
+            f"Gate: fpr={float(share):g} accepts nothing, because {int((scores == last_refused).sum())} images of"
+            f" {name!r} share the highest score of the run; increase fpr, or choose another detector"
         )
     return float(above.min())
 

@@ -43,8 +43,8 @@ def subset_predictions(
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
         raise InvalidArgumentError(
-            f"subset_predictions: expected distinct class indices 0..{classes - 1}, got {len(labels)}"
-            f" ({len(set(labels))} distinct) for {classes} classes"
+            f"subset_predictions: expected distinct class indices from 0 to {classes - 1}, got {len(labels)} indices"
+            f" ({len(set(labels))} distinct) from {min(labels, default=None)} to {max(labels, default=None)}"
         )
     if protocol == "unmasked":
         return logits.argmax(dim=1)

@@ -145,7 +145,7 @@ def operating_point(
     given = {name: v for name, v in {"max_risk": max_risk, "coverage": coverage, "tpr": tpr}.items() if v is not None}
     if len(given) != 1:
         raise InvalidArgumentError(
-            f"operating_point: expected one of max_risk, coverage and tpr, got {', '.join(given) or 'none'}"
+            f"operating_point: expected exactly one of max_risk, coverage and tpr, got {', '.join(given) or 'none'}"
         )
     if tpr is not None:
         lowest = acceptance_threshold(joint.ranking.id_scores, tpr=tpr)

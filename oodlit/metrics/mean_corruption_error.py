@@ -72,8 +72,8 @@ def mean_corruption_error(
 def _of(errors: Mapping[str, float], name: str, group: str) -> float:
     if group not in errors:
         raise InvalidArgumentError(
-            f"mean_corruption_error: {name} is missing {group!r}; every kind requires every severity. To use fewer of"
-            " them, pass kinds=... or severities=..., and state this beside the result"
+            f"mean_corruption_error: {name} has no value for {group!r}, but every kind requires every severity. To use"
+            " fewer, pass kinds=... or severities=..., and report this choice with the result"
         )
     return _error(errors[group], f"{name}[{group!r}]")
 

@@ -63,7 +63,7 @@ class Settings:
             )
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
-            raise InvalidArgumentError(f"der={self.der!r} contains a fraction twice")
+            raise InvalidArgumentError(f"expected each fraction once, got der={self.der!r}")
         plain["prior"] = check_priors(self.prior)
         plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
         plain |= {name: _as_lists(getattr(self, name), name, of) for name, of in _LISTS.items()}
@@ -107,7 +107,7 @@ def check_priors(prior: object) -> tuple[float, ...]:
     if bad := [share for share, number in zip(given, exact, strict=True) if number is None or not 0 <= number <= 1]:
         raise InvalidArgumentError(f"expected prior to be in [0, 1], such as 0.01 for 1 % OOD images, got {bad[0]!r}")
     if len(set(exact)) < len(exact):
-        raise InvalidArgumentError(f"prior={prior!r} contains a fraction twice")
+        raise InvalidArgumentError(f"expected each fraction once, got prior={prior!r}")
     return tuple(float(number) for number in exact if number is not None)
 
 
@@ -117,7 +117,7 @@ _LISTS = {"classes": "class names", "aggregates": "data sets"}
 def _as_lists(given: object, name: str, of: str) -> dict[str, list[str]]:
     """Check a mapping of names to lists of names."""
     if not isinstance(given, Mapping):
-        what = "data sets to class names" if name == "classes" else "names of means to data sets"
+        what = "data sets to lists of class names" if name == "classes" else "names of means to lists of data sets"
         raise InvalidArgumentError(f"expected {name} to map {what}, got {given!r}")
     for key, names in given.items():
         if isinstance(names, str) or not all(isinstance(one, str) for one in names):

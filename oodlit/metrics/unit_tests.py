@@ -72,7 +72,7 @@ def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike
         return undefined("unit_test_failures", "there is no test")
     for index, ranking in enumerate(rankings):
         if reason := ranking.missing():
-            return undefined("unit_test_failures", f"{reason} (test {index} of {len(rankings)})")
+            return undefined("unit_test_failures", f"{reason} for test {index} (of 0..{len(rankings) - 1})")
     return float(sum(fails(ranking, limit=limit, tpr=tpr, rule=rule) for ranking in rankings))
 
 
@@ -134,7 +134,7 @@ ENTRIES = (
         name="unit_test_failures",
         better="lower",
         of=(Role.UNIT_TEST,),
-        text="number of unit tests of which more than {limit} % is accepted",
+        text="number of unit tests with more than {limit} % of their images accepted",
         function=unit_test_failures,
         compute=_compute_failures,
         order=130,
@@ -146,7 +146,7 @@ ENTRIES = (
         name="unit_test_passes",
         better="higher",
         of=(Role.UNIT_TEST,),
-        text="number of unit tests of which at most {limit} % is accepted",
+        text="number of unit tests with at most {limit} % of their images accepted",
         function=unit_test_failures,
         compute=_compute_passes,
         order=131,

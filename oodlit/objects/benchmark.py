@@ -152,8 +152,7 @@ class ObjectBenchmark(OODDataModule):
         files, (train_file, test_file) = FMIYC[known], KNOWN[known]
         if odd := [name for name in sets or () if name not in files]:
             raise InvalidArgumentError(
-                f"ObjectBenchmark.fmiyc: expected sets for known={known!r} to be among {', '.join(files)}, got"
-                f" {odd[0]!r}"
+                f"ObjectBenchmark.fmiyc: unknown set {odd[0]!r}; the sets for known={known!r} are {', '.join(files)}"
             )
         base, known_base = Path(root), Path(known_root)
         unknown = [
@@ -173,8 +172,8 @@ def _findings(annotations: dict[str, Annotations], unknown: Sequence[str], names
         if same := part.classes_like(names):
             number = sum(part.class_names[label] in same for label in part.labels.tolist())
             text = (
-                f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}); they count as"
-                " unknown objects, so a detector that recognizes them is counted as wrong"
+                f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}). They count as"
+                " unknown objects, so recognizing them counts as an error"
             )
             found.append(Finding("known_classes", text))
     return found

@@ -72,7 +72,7 @@ class Detections:
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
             raise InvalidArgumentError(
-                f"Detections: values of image=... must be positions in keys (0..{len(self.keys) - 1}), got"
+                f"Detections: expected image=... to contain positions in keys (0..{len(self.keys) - 1}), got"
                 f" {int(self.image.min())}..{int(self.image.max())}"
             )
         if self.sizes is not None:
@@ -118,8 +118,8 @@ class Detections:
                 )
             if self.outputs.keys is not None and list(self.outputs.keys) != self.box_keys:
                 raise InvalidArgumentError(
-                    "Detections: outputs.keys differ from the keys of the boxes (`dataset/image#index`);"
-                    " omit outputs.keys to have them filled in"
+                    "Detections: expected outputs.keys to equal the keys of the boxes (`dataset/image#index`); omit"
+                    " outputs.keys to have them filled in"
                 )
             if self.outputs.keys is None:
                 object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
@@ -191,7 +191,7 @@ class Detections:
             (('val/a', 'val/b'), ['val/b#0'])
         """
         if not parts:
-            raise InvalidArgumentError("Detections.cat: no part given; pass at least one")
+            raise InvalidArgumentError("Detections.cat: expected at least one part, got none")
         offset, image = 0, []
         for part in parts:
             image.append(part.image + offset)
@@ -227,8 +227,8 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
         if 0 < len(known) < len(parts) or len({value.shape[1:] for value in known}) > 1:
             shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
             raise InvalidArgumentError(
-                f"Detections.cat: expected {name} in all parts or in none, with the same shape except for the first"
-                f" dimension; got {shapes[:6]}"
+                f"Detections.cat: expected {name} in all parts or in none, with equal shapes except for the first"
+                f" dimension; got the shapes {shapes[:6]}"
             )
         tensors[name] = torch.cat(known) if known else None
     hidden = None

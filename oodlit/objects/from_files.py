@@ -105,7 +105,7 @@ def evaluate_files(
     chosen = ObjectSettings(t_star=cut).changed(**settings)
     named = name_detectors(detectors) if detectors else {}
     if twice := sorted(named.keys() & set(scores)):
-        raise InvalidArgumentError(f"{twice} are names of both detectors and score columns; rename the columns")
+        raise InvalidArgumentError(f"detectors and columns of scores share the names {twice}; rename the columns")
     rows = _training_rows(train, named, classes, chosen, fit_on=fit_on, repair=repair) if named and train else None
     scored, not_applicable, failed = _scores(found, named, rows, head)
     return ObjectResults.from_sets(
@@ -136,14 +136,14 @@ def evaluate_files(
 
 def _check(splits: Mapping[str, BoxFiles], has_scores: bool, id_name: str) -> None:
     if not splits:
-        raise InvalidArgumentError("no OOD split given; pass at least one, such as splits={'near': BoxFiles(...)}")
+        raise InvalidArgumentError("expected at least one OOD split, such as splits={'near': BoxFiles(...)}; got none")
     if not has_scores:
-        raise InvalidArgumentError("no detectors and no columns of scores given; pass at least one of them")
+        raise InvalidArgumentError("expected detectors=... or scores=... (names of columns with scores), got neither")
     if id_name in splits:
         raise InvalidArgumentError(f"id_name={id_name!r} is also the name of an OOD split; choose another name")
     if missing := [name for name, files in splits.items() if files.annotations is None]:
         raise InvalidArgumentError(
-            f"split {missing[0]!r}: missing annotations; every OOD split requires annotated objects"
+            f"split {missing[0]!r}: every OOD split requires annotations; pass BoxFiles(predictions, annotations)"
         )
 
 
@@ -155,11 +155,11 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
     """
     if annotations is None or not len(annotations):
         raise InvalidArgumentError(
-            "t_star: the best F1 requires annotated ID objects; pass their annotations, or a value such as t_star=0.25"
+            "t_star: the default (best F1) requires annotated ID objects; pass annotations, or a value such as 0.25"
         )
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError(
-            "t_star: the best F1 requires predicted classes of the ID boxes; pass them, or a value such as t_star=0.25"
+            "t_star: the default (best F1) requires predicted classes of ID boxes; pass them, or a value such as 0.25"
         )
     # Keys and corners order boxes of equal confidence, so that the order in the file does not matter.
     by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
@@ -229,15 +229,15 @@ def _training_rows(
     objects = _annotations(train, "train", None if classes is None else classes.names, repair=repair)
     boxes = _read(train, "train", objects, classes).detections
     if fit_on == "matched" and objects is None:
-        raise InvalidArgumentError("fit_on='matched' requires the annotations of the training images")
+        raise InvalidArgumentError("fit_on='matched' requires annotated training images; pass annotations")
     matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
     rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
     if rows is None and any(detector.required_statistics for detector in detectors.values()):
-        what = "no logits or features" if len(boxes) and boxes.outputs is None else "no box to fit on"
+        what = "missing logits and features" if len(boxes) and boxes.outputs is None else "no box to fit on"
         above = len(boxes.above(settings.t_star))
         raise DataError(
-            f"{train.predictions}: {what}; the file has {len(boxes)} boxes, {above} of them above t* ="
-            f" {settings.t_star:g}; pass other files, a lower t_star, or detectors without a fit"
+            f"{train.predictions}: {what}. The file has {len(boxes)} boxes, {above} of them above t* ="
+            f" {settings.t_star:g}; pass another file, a lower t_star, or detectors without a fit"
         )
     if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
         raise InvalidArgumentError(f"{train.predictions}: the training boxes have no predicted classes; add them")
@@ -311,8 +311,8 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
         if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{missing[0]}: the boxes have no {kind}, but {', '.join(readers[:5])} require them (present in:"
-                f" {', '.join(lengths) or 'none'}); add them to the predictions, or choose other detectors"
+                f"{missing[0]}: the boxes have no {kind}; add them to the predictions, or omit the detectors that"
+                f" require them, such as {', '.join(readers[:5])} (boxes with {kind}: {', '.join(lengths) or 'none'})"
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())
@@ -330,7 +330,7 @@ def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
     logits = _held(parts, "logits")
     for name, features in _held(parts, "features").items():
         if features.shape[1] != head.width:
-            raise DataError(f"head: expects {head.width} features, but the boxes of {name} have {features.shape[1]}")
+            raise DataError(f"head: expected features of width {head.width}, got width {features.shape[1]} in {name}")
         if name in logits and not gives(layer, features[:_VERIFIED], logits[name][:_VERIFIED]):
             raise DataError(
                 f"head: weight and bias do not reproduce the logits of {name} from the features; expected weight"
@@ -359,7 +359,7 @@ def score_boxes(scoring: Scoring, detections: Detections, dataset: str) -> dict[
         outputs = detections.outputs.select(slice(start, start + _BATCH))
         for name, scores in scoring.score(outputs, dataset).items():
             if wrong := int(scores.isnan().sum()):
-                error = NonFiniteScoreError(f"it returned NaN for {wrong} of {len(scores)} boxes")
+                error = NonFiniteScoreError(f"{wrong} of {len(scores)} boxes have the score NaN")
                 scoring.leave_out(name, error, dataset, outputs)
             parts[name].append(scores.detach().cpu())
     return {name: torch.cat(parts[name]) for name in scoring.active}

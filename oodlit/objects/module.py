@@ -173,8 +173,8 @@ def _check_order(names: tuple[str, ...], own: tuple[str, ...]) -> None:
     if names != own and sorted(names) == sorted(own):
         first = next(n for n, (one, other) in enumerate(zip(names, own, strict=True)) if one != other)
         raise InvalidArgumentError(
-            f"class_names: expected the order of the network's logits, got {names[first]!r} where the network has"
-            f" {own[first]!r} (class {first}); pass class_names=reader.class_names"
+            f"class_names: expected the order of the network's logits, but class {first} is {names[first]!r} in"
+            f" class_names and {own[first]!r} in the network; pass class_names=reader.class_names"
         )
 
 

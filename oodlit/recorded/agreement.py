@@ -81,8 +81,8 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     name, text = next(iter(bad.items()))
     if len(bad) < len(problems):
         raise InvalidArgumentError(
-            f"{_names(bad)}: {text}; {_names(n for n in problems if n not in bad)} match the head. Features and logits"
-            " must be rows of the same images, in the same order, from the network of the head"
+            f"{_names(bad)}: {text}; the head matches {_names(n for n in problems if n not in bad)}. Features and"
+            " logits must be rows of the same images, in the same order, from the network of the head"
         )
     return f"{text}, in all sets" if len(bad) > 1 else f"{text}, in {name!r}"
 

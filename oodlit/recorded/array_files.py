@@ -53,7 +53,7 @@ def read_arrays(path: str | Path) -> Arrays:
     try:
         return {SYNONYMS.get(str(name), str(name)): values for name, values in READERS[kind](file).items()}
     except _UNREADABLE as error:
-        pickled = "; arrays of objects are not supported, save plain numbers or text" if "pickle" in str(error) else ""
+        pickled = "; arrays of objects are not supported; save plain numbers or text" if "pickle" in str(error) else ""
         raise DataError(f"{file}: cannot read features and logits ({error}){pickled}") from error
 
 
@@ -92,8 +92,8 @@ def _pt(file: Path) -> Arrays:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (UnpicklingError, RuntimeError, KeyError) as error:
         raise ValueError(
-            "expected a tensor or a dictionary of tensors, which loads with weights_only=True; write"
-            ' torch.save({"features": features, "logits": logits}, file) with tensors'
+            "expected a tensor or a dictionary of tensors that torch.load reads with weights_only=True; save them with"
+            ' torch.save({"features": features, "logits": logits}, file)'
         ) from error
     found = {ONE: found} if isinstance(found, torch.Tensor) else found
     if isinstance(found, Mapping) and any(isinstance(value, torch.Tensor) for value in found.values()):

@@ -121,7 +121,7 @@ def _arrays(given: Given) -> Arrays:
         raise InvalidArgumentError(f"{_EXPECTED}, got a {type(given).__name__}")
     arrays = read_arrays(given)
     if ONE in arrays:
-        raise InvalidArgumentError(f"{_EXPECTED}; {given} has one array without a name")
+        raise InvalidArgumentError(f"{_EXPECTED}; {given} contains a single array without a name")
     return arrays
 
 
@@ -142,7 +142,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     all_fields = {**values, "labels": labels, "groups": groups, "keys": keys}
     sizes = {name: len(value) for name, value in all_fields.items() if arrays.get(name) is not None}
     if len(set(sizes.values())) > 1:
-        raise InvalidArgumentError(f"the arrays differ in their number of images: {sizes}")
+        raise InvalidArgumentError(f"expected arrays with the same number of images, got {sizes}")
     return Rows(values.get("logits"), values.get("features"), labels, groups, keys), names
 
 
@@ -189,8 +189,8 @@ def _texts(name: str, values: np.ndarray) -> list[Any]:
     missing = np.flatnonzero(pd.isna(values))
     if len(missing):
         raise InvalidArgumentError(
-            f"{name}: {len(missing)} of {len(values)} are missing (None, NaN or NA), first in row {missing[0]}; remove"
-            " these images, or fill in the values"
+            f"{name}: {len(missing)} of {len(values)} values are missing (None, NaN or NA), first in row {missing[0]};"
+            " remove these images, or fill in the values"
         )
     try:
         return [value.decode() if isinstance(value, bytes) else value for value in values]

@@ -219,8 +219,8 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: this cache was recorded with another network ({recorded['backbone']}): {what} differs;"
-            f" {OTHERWISE}"
+            f"{folder}: this cache was recorded with another network ({recorded['backbone']}), which differs in"
+            f" {what}; {OTHERWISE}"
         )
 
 
@@ -289,8 +289,8 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
             " set again"
         )
     raise FingerprintError(
-        f"{where} was recorded with {entry.images} images, but this is a trial with {len(stream)}; omit max_images"
-        " (--max_batches), or choose another folder for the trial"
+        f"{where} was recorded with {entry.images} images, but this run is a trial with {len(stream)}; omit max_images"
+        " (on the command line: --max_batches), or choose another folder for the trial"
     )
 
 
@@ -300,7 +300,7 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
         key, reason = entry.skipped[0]
         raise DataError(
             f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images, first {key!r} ({reason}), but on_error='raise' allows no skipped images"
+            f" images, first {key!r} ({reason}); record it again, or pass on_error='skip' to the data module"
         )
 
 

@@ -38,8 +38,8 @@ class RecordedData(OODDataModule):
         for name, shape in shapes.items():
             if shape != shapes[like]:
                 raise InvalidArgumentError(
-                    f"{name!r} has {shape[0]} features and {shape[1]} logits per image, {like!r} has {shapes[like][0]}"
-                    f" and {shapes[like][1]}; all sets must come from one backbone (0 = not recorded)"
+                    f"{name!r} has {shape[0]} features and {shape[1]} logits per image (0 = not recorded), but"
+                    f" {like!r} has {shapes[like][0]} and {shapes[like][1]}; all sets must come from one backbone"
                 )
         self.width, self.num_classes = shapes[like]
 

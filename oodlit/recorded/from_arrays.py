@@ -56,7 +56,7 @@ def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, 
     if not isinstance(given, Mapping) or {"logits", "features", *SYNONYMS} & given.keys():
         return {role: given}
     if not given:
-        raise InvalidArgumentError(f"{role}: expected sets by name, got an empty mapping")
+        raise InvalidArgumentError(f"{role}: expected at least one set, got an empty mapping")
     return dict(given)
 
 
@@ -82,9 +82,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
         reason = " ".join(str(error).split())
         raise DataError(f"{file}: not valid YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
-        raise InvalidArgumentError(
-            f"{file}: expected lines such as `id: FILE`, and at least the key id; see docs/features.md"
-        )
+        raise InvalidArgumentError(f"{file}: expected at least the line `id: FILE`; see docs/features.md")
     for key in content:
         UnknownNameError.check(f"key in {file}:", str(key), KEYS)
     return recorded_parts(**{key: _resolved(key, value, file) for key, value in content.items()})
@@ -98,7 +96,7 @@ def _resolved(key: str, value: Any, file: Path) -> Any:
     if isinstance(value, Mapping) and value:
         return {str(name): _resolved(f"{key}.{name}", inner, file) for name, inner in value.items()}
     if isinstance(value, list) and key in NAMED_SETS:
-        raise InvalidArgumentError(f"{file}: expected {key} to be sets by name, such as {{far: far.npz}}, got {value}")
+        raise InvalidArgumentError(f"{file}: expected {key} to name its files, such as {{far: far.npz}}, got {value}")
     if isinstance(value, list) and key == "head":
         return [_resolved(f"{key}.{place}", inner, file) for place, inner in enumerate(value)]
     if not isinstance(value, str):

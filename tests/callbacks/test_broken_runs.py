@@ -230,7 +230,7 @@ def test_weights_that_come_after_the_check_are_refused(tmp_path):
     make_trainer(OODDetection([MSP()])).predict(module, OODDataModule(make_streams()), return_predictions=False)
     torch.save({"state_dict": module.state_dict(), "pytorch-lightning_version": pl.__version__}, tmp_path / "a.ckpt")
     trainer = make_trainer(OODDetection([Mahalanobis()]))
-    with pytest.raises(InvalidArgumentError, match="loads ckpt_path after the detectors were checked"):
+    with pytest.raises(InvalidArgumentError, match="the detectors were checked before Lightning loaded ckpt_path"):
         trainer.predict(
             module, OODDataModule(make_streams()), return_predictions=False, ckpt_path=str(tmp_path / "a.ckpt")
         )

@@ -93,7 +93,7 @@ def test_pictures_are_not_taken_from_folders_of_thumbnails(tmp_path: Path) -> No
         for n in range(3):
             (tmp_path / folder / f"{n}.png").write_bytes(tiny_image(n))
     known = CocoSet("known", tmp_path / "known.json")
-    with pytest.raises(DataError, match="no pictures of the annotations found in or below"):
+    with pytest.raises(DataError, match="none of the annotated pictures was found in"):
         ObjectBenchmark(known, [])
     (tmp_path / "images/2.png").write_bytes(tiny_image(2))
     source = ObjectBenchmark(known, []).stream("known").source

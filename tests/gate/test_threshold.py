@@ -54,7 +54,7 @@ def test_fpr_is_not_exceeded_and_the_next_threshold_would(inside: list[float], n
     results = results_of(inside, near)
     allowed = [t for t in inside + near if np.mean(np.array(near) >= t) <= fpr]
     if not allowed:
-        with pytest.raises(InvalidArgumentError, match=r"images of 'near' have the highest score of all"):
+        with pytest.raises(InvalidArgumentError, match=r"images of 'near' share the highest score"):
             threshold_of(results, "mine", fpr=fpr)
         return
     found = threshold_of(results, "mine", fpr=fpr)
@@ -87,7 +87,7 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"requires the OOD set; pass dataset=, one of near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"requires an OOD set; .* dataset=.*, one of near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")
@@ -95,7 +95,7 @@ def test_what_has_to_be_said() -> None:
         threshold_of(results, "mine", fpr=0.1, tpr=0.9)
     with pytest.raises(InvalidArgumentError, match="requires fpr"):
         threshold_of(results, "mine", dataset="near")
-    with pytest.raises(InvalidArgumentError, match="got 1, which accepts"):
+    with pytest.raises(InvalidArgumentError, match=r"got 1; .* accepts"):
         threshold_of(results, "mine", fpr=1, dataset="near")
     with pytest.raises(UnknownNameError, match="detector in these results"):
         threshold_of(results, "yours")

@@ -172,7 +172,7 @@ def test_an_undefined_result_is_not_a_number(make):
         (partial(m.detection_error_rate, [], [], threshold=0.0), "no image"),
         (partial(m.detection_error_rate, [1.0], [True], threshold=math.nan), "threshold is NaN"),
         (partial(m.oscr, [], [1.0], is_correct=[]), "no ID score"),
-        (partial(m.auroc, [], []), "no OOD and no ID"),
+        (partial(m.auroc, [], []), "neither an ID nor an OOD"),
         (partial(m.unit_test_failures, [1.0], [[1.0], []]), "no OOD score .test 1 of 2."),
         (partial(m.unit_test_failures, [1.0], []), "no test"),
         (partial(m.mean_over_classes, [1.0], []), "no class"),
@@ -261,7 +261,7 @@ def test_other_bad_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"scores: .*shape"):
         metric.update(torch.ones(2, 1), is_ood=torch.tensor([True, False]))
     grouped = m.UnitTestFailures(2)
-    with pytest.raises(InvalidArgumentError, match="groups: expected 0 to 1, got 0 to 2"):
+    with pytest.raises(InvalidArgumentError, match="groups: expected values 0 to 1, got 0 to 2"):
         grouped.update(torch.ones(2), is_ood=torch.tensor([True, True]), groups=torch.tensor([0, 2]))
     for make in (partial(m.UnitTestFailures, 0), partial(m.MeanOverClasses, m.AUROC(), 0)):
         with pytest.raises(InvalidArgumentError, match=">= 1"):

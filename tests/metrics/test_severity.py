@@ -206,11 +206,14 @@ GROUPS = torch.tensor([0, 1, 2])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id_classes": 4}, "the pool has 3 classes and the classifier 4; .*use a larger pool"),
+        ({"id_classes": 4}, "the pool has 3 classes, but each level requires 4,  .*use a larger pool"),
         ({"id_classes": 0}, "id_classes to be an integer >= 1, got 0"),
         ({"levels": 1}, "levels to be an integer >= 2, got 1"),
-        ({"groups": torch.tensor([0, 0, 2])}, "1 of 3 classes have no test images, first 'b'; every class requires"),
-        ({"groups": torch.tensor([0, 1, 3])}, "groups: expected 0 to 2, got 0 to 3"),
+        (
+            {"groups": torch.tensor([0, 0, 2])},
+            r"1 of 3 classes have no test images \(first: 'b'\). Every class requires",
+        ),
+        ({"groups": torch.tensor([0, 1, 3])}, "groups: expected values 0 to 2, got 0 to 3"),
         ({"groups": torch.tensor([0, 1])}, r"groups: .*3.*2"),
         ({"class_names": ("a", "b")}, r"class_names: expected one name per class \(3\) or none, got 2"),
         ({"class_names": ("a", "b", "a")}, "two classes of the pool are named 'a'"),
@@ -285,7 +288,7 @@ def test_the_class_names_what_is_missing():
         metric.compute()
     with pytest.raises(InvalidArgumentError, match=r"confidences: expected one entry per score \(2\), got 1"):
         metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags, torch.tensor([1.0]))
-    with pytest.raises(InvalidArgumentError, match="the pool has 2 classes and the classifier 3"):
+    with pytest.raises(InvalidArgumentError, match="the pool has 2 classes, but each level requires 3"):
         m.SeverityLevels(2, 3)
 
 

@@ -263,5 +263,5 @@ def test_a_module_is_not_a_network():
     """Its transform, head and output would be lost without a word."""
     module = OODModule(Flat(), transform=lambda image: image)
     for network in (module, copy.deepcopy(module)):
-        with pytest.raises(InvalidArgumentError, match="expected a plain network, got the OODModule"):
+        with pytest.raises(InvalidArgumentError, match="expected a network, got the OODModule"):
             OODModule(network)

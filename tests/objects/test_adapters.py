@@ -151,7 +151,7 @@ def test_the_background_of_a_one_stage_detector_is_never_a_class() -> None:
         network.head.classification_head.cls_logits.bias[::CLASSES] += 5
     with pytest.raises(InvalidArgumentError, match="background=False"):
         read(DenseReader(network))
-    with pytest.raises(InvalidArgumentError, match="class 0 of torchvision's SSD"):
+    with pytest.raises(InvalidArgumentError, match="an SSD requires background=True"):
         DenseReader(ssd().network, background=False)
 
 

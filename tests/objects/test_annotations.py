@@ -101,8 +101,8 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("annotations", 1, id=0), r"1 ids of annotations that occur twice \(first: annotations\[1\], id 0\)"),
-        (changed("images", 1, id=139), r"1 ids of images that occur twice \(first: images\[1\]: 139\)"),
+        (changed("annotations", 1, id=0), r"1 repeated annotation ids \(first: annotations\[1\], id 0\)"),
+        (changed("images", 1, id=139), r"1 repeated image ids \(first: images\[1\]: 139\)"),
         (
             changed("annotations", 0, image_id=5),
             r"1 annotations of unknown images \(first: annotations\[0\], id 0: image_id 5",
@@ -111,7 +111,7 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
         (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"boxes outside of their image .* in an image of 64 x 48"),
         (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes of zero width or height .*repair=True drops them"),
         (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
-        (changed("annotations", 0, iscrowd=2), r"iscrowd other than 0 or 1 \(first: annotations\[0\], id 0: 2\)"),
+        (changed("annotations", 0, iscrowd=2), r"iscrowd is neither 0 nor 1 \(first: annotations\[0\], id 0: 2\)"),
         (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
         (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"annotations without box"),
         (changed("images", 2, width=10**400), r"images without size"),
@@ -119,8 +119,8 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
         (changed("images", 2, width=None), r"images without size \(first: images\[2\], id 632: width None"),
         (changed("images", 2, id=True), r"images without id \(first: images\[2\]: True"),
         (without("images", 0, "height"), r"images without size"),
-        (changed("categories", 1, id=1), r"ids of categories that occur twice \(first: categories\[1\]: 1\)"),
-        (changed("categories", 1, name="person"), r"names of categories that occur twice"),
+        (changed("categories", 1, id=1), r"repeated category ids \(first: categories\[1\]: 1\)"),
+        (changed("categories", 1, name="person"), "repeated category names"),
         (without("categories", 1, "name"), r"categories without id or name"),
     ],
 )
@@ -189,7 +189,7 @@ def test_marks_of_groups_are_crowds(tmp_path: Path, mark: dict[str, Any]) -> Non
     before[place] = True
     assert read_annotations(written(tmp_path, content), "near").is_crowd.tolist() == before
     content["annotations"][place] |= {"is_crowd": "yes"}
-    with pytest.raises(DataError, match=r"an iscrowd other than 0 or 1 .*'yes'"):
+    with pytest.raises(DataError, match=r"iscrowd is neither 0 nor 1 .*'yes'"):
         read_annotations(written(tmp_path, content), "near")
 
 
@@ -200,10 +200,12 @@ def test_relative_boxes_are_refused(tmp_path: Path) -> None:
     ):
         entry["bbox"] = box
     for repair in (False, True):
-        with pytest.raises(DataError, match=r"3 boxes are relative to their image .*multiply the boxes by width"):
+        with pytest.raises(
+            DataError, match=r"3 boxes are given relative to the size of their image .*multiply the boxes by width"
+        ):
             read_annotations(written(tmp_path, content), "near", repair=repair)
     content["annotations"][1]["bbox"] = [5, 2, 20, 20]  # one tool in pixels, another one in shares
-    with pytest.raises(DataError, match=r"2 boxes are relative to their image"):
+    with pytest.raises(DataError, match=r"2 boxes are given relative to the size of their image"):
         read_annotations(written(tmp_path, content), "near")
     for entry in content["annotations"]:
         entry["bbox"] = [0, 0, 1, 1]  # pixels: an object in the corner
@@ -218,7 +220,7 @@ def test_sizes_are_whole_numbers_of_pixels(tmp_path: Path, width: Any) -> None:
     found = read_annotations(written(tmp_path, content), "near")
     assert found.sizes.tolist() == read_annotations(written(tmp_path, coco()), "near").sizes.tolist()
     content["images"][1]["width"] = width
-    with pytest.raises(DataError, match=r"1 images without size .*expected whole numbers of pixels"):
+    with pytest.raises(DataError, match=r"1 images without size .*expected width and height in whole pixels"):
         read_annotations(written(tmp_path, content), "near")
 
 
@@ -231,9 +233,9 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     (tmp_path / "deep.json").write_text("[" * 100_000)
     with pytest.raises(DataError, match="not valid JSON"):
         read_annotations(tmp_path / "deep.json", "near")
-    with pytest.raises(DataError, match="a list, such as predictions"):
+    with pytest.raises(DataError, match="got a list, as in files of predictions"):
         read_annotations(written(tmp_path, []), "near")
-    with pytest.raises(DataError, match="categories missing or not a list; found images, annotations"):
+    with pytest.raises(DataError, match=r"missing: categories \(found images, annotations\)"):
         read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
     with pytest.raises(InvalidArgumentError, match="got 'a/b'"):
         read_annotations(written(tmp_path, coco()), "a/b")

@@ -50,7 +50,9 @@ def test_the_farther_sets_belong_to_bdd(tmp_path) -> None:
     results = predict([MSP(), Mahalanobis()], data, make_module(2))
     assert results.splits == ("farther_coco", "farther_oi")
     assert results.value("dismissed", dataset="farther_oi", detector="msp") <= 1
-    with pytest.raises(InvalidArgumentError, match=r"known='bdd' to be among farther_coco, .* got 'near_coco'"):
+    with pytest.raises(
+        InvalidArgumentError, match="unknown set 'near_coco'; the sets for known='bdd' are farther_coco, "
+    ):
         benchmark(tmp_path, "bdd", sets=["near_coco"])
     with pytest.raises(InvalidArgumentError, match="got 'imagenet'"):
         ObjectBenchmark.fmiyc(tmp_path, "imagenet", known_root=tmp_path)
@@ -94,7 +96,7 @@ def test_what_is_not_there_is_named(folder, tmp_path) -> None:
     file = folder / "voc" / "val_coco_format.json"
     known = CocoSet("val", file, folder / "voc")
     with pytest.raises(
-        DataError, match=r"no pictures of the annotations found in or below .* such as val_coco_format_000\.png"
+        DataError, match=r"none of the annotated pictures was found in .* such as val_coco_format_000\.png"
     ):
         ObjectBenchmark(CocoSet("val", file, tmp_path), [])
     content = json.loads(file.read_text())

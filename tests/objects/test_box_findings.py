@@ -75,7 +75,7 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
     [
         ([2, 3, 4, 1], "; for 75%, the predicted index is the object's index +1. Check"),
         ([4, 1, 2, 3], "; for 75%, the predicted index is the object's index -1. Check"),
-        ([4, 3, 2, 1], "have the object's class. Check that category ids"),  # no shift, but another order
+        ([4, 3, 2, 1], "have the object's class. Check whether category ids"),  # no shift, but another order
     ],
 )
 def test_classes_in_another_order(tmp_path: Path, order: list[int], text: str) -> None:

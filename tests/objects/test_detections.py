@@ -85,7 +85,7 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
         ({"confidence": torch.zeros(3)}, r"confidence .* got shape \(3,\)"),
         ({"confidence": torch.tensor([20.0, 90.0])}, r"confidence to be in \[0, 1\], got 20\.\.90"),
         ({"confidence": torch.tensor([-0.5, 0.5])}, r"confidence to be in \[0, 1\], got -0\.5\.\.0\.5"),
-        ({"image": torch.tensor([0, 7])}, r"must be positions in keys \(0\.\.2\), got 0\.\.7"),
+        ({"image": torch.tensor([0, 7])}, r"positions in keys \(0\.\.2\), got 0\.\.7"),
         ({"image": torch.tensor([0.0, 1.0])}, "image to be an integer tensor"),
         ({"keys": ["val/0", "val/0", "val/1"]}, "distinct image keys; these occur twice: val/0"),
         ({"keys": ["0", "1", "2"]}, "`dataset/image`, got '0'"),
@@ -111,5 +111,5 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         Detections.cat([one, one])
     with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
         Detections.cat([one, replace(two, outputs=None)])
-    with pytest.raises(InvalidArgumentError, match="expected logits in all parts or in none, with the same shape"):
+    with pytest.raises(InvalidArgumentError, match="expected logits in all parts or in none, with equal shapes"):
         Detections.cat([one, made([1], dataset="near", width=5)])

@@ -223,7 +223,7 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oodlit.objects.results.results.has_id_quality", lambda: False)
     found = example()
     assert "map" not in set(found.table["metric"])
-    assert found.run.notes[-1] == "mean average precision not computed: pip install 'oodlit[objects]'"
+    assert found.run.notes[-1] == "mean average precision was not computed; it requires: pip install 'oodlit[objects]'"
 
 
 def test_side_by_side_shows_cuts_and_counts() -> None:
@@ -250,7 +250,7 @@ def test_what_does_not_fit_is_named() -> None:
 
     refused([inside, replace(split, annotations=None)], InvalidArgumentError, "'near': missing annotations")
     refused([split], InvalidArgumentError, "exactly one data set with role 'id'")
-    refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near': missing scores of 'h'")
+    refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near' has no scores of 'h'")
     refused([inside, replace(split, scores={n: np.zeros(2) for n in "gh"})], InvalidArgumentError, r"got \(2,\)")
     lost = object_set(Plain([], [], 2), "near")
     refused(
@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_named() -> None:
         DataError,
         "1 of 2 images have no annotations, first near/1",
     )
-    refused([inside, split], DataError, "classes that the network does not know: cat; it knows bird", ("bird",))
+    refused([inside, split], DataError, "does not know (cat); the network knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
     refused([inside, moved], InvalidArgumentError, "expected every key to begin with .*, got 'near/0'")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
@@ -331,9 +331,9 @@ def test_what_users_should_hear() -> None:
     ]
     found = ObjectResults.from_sets(sets, class_names=("Dog",), settings=ObjectSettings(bootstrap=0))
     assert found.run.notes == [
-        "val: no annotations, so no box counts as hitting an object",
-        "near: 1 of 3 annotated images are in the run; the metrics ignore the remaining ones",
-        "near: objects of classes named like ID classes are counted as unknown: dog",
+        "val has no annotations, so no box counts as hitting an object",
+        "near: the run has 1 of 3 annotated images; the metrics ignore the others",
+        "near: objects of classes with the name of an ID class count as unknown: dog",
     ]
     assert len(found.objects) == 1
 

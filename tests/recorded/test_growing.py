@@ -113,7 +113,7 @@ def test_a_trial_replaces_no_more_images_than_it_has(whole, tmp_path):
         lambda: record(folder, max_images=4),
         lambda: open_cache(folder, data=OODDataModule(make_streams(), max_images=4)),
     ):
-        with pytest.raises(FingerprintError, match="with 150 images, but this is a trial with 4; omit max_images"):
+        with pytest.raises(FingerprintError, match="with 150 images, but this run is a trial with 4; omit max_images"):
             use()
     assert rows_in(folder) == rows_in(whole)
 

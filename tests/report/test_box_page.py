@@ -52,7 +52,7 @@ def test_the_page_begins_with_the_detector_to_choose(monkeypatch: pytest.MonkeyP
     best = max(values, key=lambda name: values[name])
     assert f"Choose {best}: of 2 detectors, it has the highest ap_u on near ({100 * values[best]:.1f} %)." in page
     assert f"<span>Detector to choose</span><b>{best}</b><span>ap_u {100 * values[best]:.1f} % on near</span>" in page
-    assert "mean average precision not computed: pip install" in page
+    assert "mean average precision was not computed; it requires: pip install" in page
     assert not re.search(r'class="alert[^>]*>[^<]*pip install', page)  # a missing extra is a remark, not a warning
     low, high = ({n: found.row("ap_u", dataset="near", detector=n)[end] for n in "gh"} for end in ("ci_low", "ci_high"))
     overlap = low["g"] <= high["h"] and low["h"] <= high["g"]

@@ -147,7 +147,7 @@ def test_names_of_shares_have_all_digits():
     [
         ({"tpr": "0.95"}, "tpr .* got '0.95'"),
         ({"der": 0.95}, r"der to be a list of fractions, such as \(0\.95, 0\.99\), got 0\.95"),
-        ({"der": (0.95, 0.95)}, "contains a fraction twice"),
+        ({"der": (0.95, 0.95)}, "expected each fraction once"),
         ({"bootstrap": 2.5}, r"bootstrap .* got 2\.5"),
         ({"bootstrap": True}, "bootstrap .* got True"),
         ({"seed": -1}, "seed .* got -1"),
@@ -224,7 +224,7 @@ def test_one_name_instead_of_a_list_is_not_read_letter_by_letter(results, call):
 
 
 def test_names_without_values(results):
-    with pytest.raises(REFUSED, match="expected classes to map data sets to class names" + OR_TYPE):
+    with pytest.raises(REFUSED, match="expected classes to map data sets to lists of class names" + OR_TYPE):
         results.recompute(classes=["near"])
     with pytest.raises(REFUSED, match="expected runs by name, such as .*, got a list" + OR_TYPE):
         compare_runs([results, results])
@@ -260,7 +260,8 @@ def test_scores_that_float64_would_round_are_refused(results):
     pd.testing.assert_frame_equal(same.table, results.table, check_exact=True)
     wide[7] += np.longdouble(2) ** -60
     with pytest.raises(
-        InvalidArgumentError, match=rf"column 'good': 1 of {len(frame)} values .* have no exact float64"
+        InvalidArgumentError,
+        match=rf"column 'good': 1 of {len(frame)} values .* cannot be represented exactly in float64",
     ):
         Results.from_scores(frame.assign(good=wide), DATASETS, DETECTORS, bootstrap=0)
     # One value more than a threshold that float64 holds, and a value beyond the largest one.

@@ -109,7 +109,7 @@ class Ranking:
     def missing(self) -> str | None:
         """Return why a metric of this ranking is undefined, or None."""
         if self.n_id == 0:
-            return "there is no OOD and no ID score" if self.n_ood == 0 else "there is no ID score"
+            return "there is neither an ID nor an OOD score" if self.n_ood == 0 else "there is no ID score"
         return "there is no OOD score" if self.n_ood == 0 else None
 
 
@@ -201,7 +201,7 @@ def as_groups(groups: object, num_groups: int, size: int) -> Int[Tensor, " n"]:
         raise InvalidArgumentError(f"groups: expected {size} entries, one per score, got {len(values)}")
     if size and not (int(values.min()) >= 0 and int(values.max()) < num_groups):
         raise InvalidArgumentError(
-            f"groups: expected 0 to {num_groups - 1}, got {int(values.min())} to {int(values.max())}"
+            f"groups: expected values 0 to {num_groups - 1}, got {int(values.min())} to {int(values.max())}"
         )
     return values
 
@@ -294,8 +294,8 @@ def to_float64(array: np.ndarray, name: str) -> np.ndarray:
         rounded: np.ndarray = array.astype(np.float64)
     if inexact := int((rounded.astype(array.dtype) != array)[~np.isnan(array)].sum()):
         raise InvalidArgumentError(
-            f"{name}: {inexact} of {array.size} values of dtype {array.dtype} have no exact float64 representation;"
-            " rounding could create ties; to accept this, pass values.astype(numpy.float64)"
+            f"{name}: {inexact} of {array.size} values of dtype {array.dtype} cannot be represented exactly in"
+            " float64. Rounding could create ties; to accept this, pass values.astype(numpy.float64)"
         )
     return rounded
 
@@ -304,13 +304,11 @@ def _tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_meta or values.layout != torch.strided:
             raise InvalidArgumentError(
-                f"{name}: expected a dense tensor with values, got one on {values.device} with layout {values.layout}"
+                f"{name}: expected a dense tensor with values, got device {values.device} and layout {values.layout}"
             )
         return values
     if np.ma.is_masked(values):
-        raise InvalidArgumentError(
-            f"{name}: masked arrays with masked entries are not supported; pass values.compressed()"
-        )
+        raise InvalidArgumentError(f"{name}: masked entries are not supported; pass values.compressed()")
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise InvalidArgumentError(f"{name}: expected numbers, got {type(values).__name__} of dtype {array.dtype}")

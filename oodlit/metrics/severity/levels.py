@@ -43,8 +43,8 @@ def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> lis
     id_classes, levels = as_count(id_classes, "id_classes"), as_count(levels, "levels", at_least=2)
     if num_classes < id_classes:
         raise InvalidArgumentError(
-            f"the pool has {num_classes} classes and the classifier {id_classes}; a level requires as many OOD classes"
-            " as the classifier knows - use a larger pool"
+            f"the pool has {num_classes} classes, but each level requires {id_classes}, as many as the classifier"
+            " knows; use a larger pool"
         )
     windows = num_classes - id_classes + 1
     return [min(level * windows // (levels - 1), windows - 1) for level in range(levels)]
@@ -116,8 +116,8 @@ def check_no_class_is_empty(sizes: Int[Tensor, " classes"], kind: str, class_nam
     if empty:
         named = [repr(class_names[i]) if class_names else str(i) for i in empty[:3]]
         raise InvalidArgumentError(
-            f"{len(empty)} of {len(sizes)} classes have no {kind} images, first {', '.join(named)}; every class"
-            " requires estimation and test images - add some, or remove the class"
+            f"{len(empty)} of {len(sizes)} classes have no {kind} images (first: {', '.join(named)}). Every class"
+            " requires estimation images and test images; add images, or remove these classes"
         )
 
 

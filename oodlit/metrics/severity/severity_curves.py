@@ -135,7 +135,7 @@ def class_counts(
     classes = as_groups(groups, num_classes, len(values)).to(values.device)
     n = len(sorted_id)
     if n == 0:
-        raise InvalidArgumentError("class_counts: expected at least one ID score")
+        raise InvalidArgumentError("class_counts: expected at least one ID score, got none")
     threshold = acceptance_threshold(sorted_id, tpr=tpr, rule=rule)
     half_wins = 2 * n - sorted_id.count_below(values) - sorted_id.count_at_most(values)
     # Both sides in float64: a float32 score equal to the threshold it gave must stay equal.

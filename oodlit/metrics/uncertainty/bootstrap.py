@@ -82,8 +82,8 @@ def stratified_bootstrap(
     sizes = np.bincount(groups) if len(groups) else np.zeros(0, dtype=np.int64)
     if repetitions < 1 or n == 0 or len(sizes) == 0 or (sizes == 0).any():
         raise InvalidArgumentError(
-            "stratified_bootstrap: expected at least one repetition, ID image and image per class, got"
-            f" repetitions={repetitions}, {n} ID images, classes of {sizes.tolist()} images"
+            "stratified_bootstrap: expected at least one repetition, one ID image, and one image per class; got"
+            f" repetitions={repetitions}, {n} ID images, and {sizes.tolist()} images per class"
         )
     generator = np.random.default_rng(seed)
     by_class = np.argsort(groups, kind="stable")

@@ -37,7 +37,7 @@ class DenseReader(ImageReader):
 
     def __init__(self, network: RetinaNet | FCOS | SSD, *, background: bool = True) -> None:
         if not background and isinstance(network, SSD):
-            raise InvalidArgumentError("DenseReader: background=False, but class 0 of torchvision's SSD is background")
+            raise InvalidArgumentError("DenseReader: an SSD requires background=True; its class 0 is background")
         self.network, self.background = network, background
         self.class_layer = ClassLayer(None, None, NO_HEAD)
 
@@ -57,8 +57,8 @@ class DenseReader(ImageReader):
         first = int(self.background)
         if bool((answer["labels"][chosen] < first).any()):
             raise InvalidArgumentError(
-                "DenseReader: the network predicts class 0, which is the background in the weights of torchvision; if"
-                " its labels start at 0, use DenseReader(network, background=False)"
+                "DenseReader: the network predicts class 0, which is the background in torchvision's weights. If the"
+                " labels of your network start at 0, pass DenseReader(network, background=False)"
             )
         return ImageBoxes(
             answer["boxes"][chosen],

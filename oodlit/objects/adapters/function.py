@@ -77,8 +77,8 @@ class FunctionReader(ClassLayerReader):
         found = list(self._function(list(images)))
         if len(found) != len(images) or not all(isinstance(boxes, ImageBoxes) for boxes in found):
             raise InvalidArgumentError(
-                f"FunctionReader: expected one ImageBoxes for each of {len(images)} images, the function returned"
-                f" {len(found)} {type(found[0]).__name__ if found else 'objects'}"
+                f"FunctionReader: expected one ImageBoxes for each of {len(images)} images, but the function returned"
+                f" {len(found)} objects{' of type ' * bool(found)}{type(found[0]).__name__ if found else ''}"
             )
         for boxes in found:
             if boxes.features is not None:

@@ -61,8 +61,8 @@ class ImageBoxes:
             )
         if len(self) and not 0 <= int(self.predictions.min()) <= int(self.predictions.max()) < self.logits.shape[1]:
             raise InvalidArgumentError(
-                f"ImageBoxes: expected predictions from 0 to {self.logits.shape[1] - 1}, the columns of the logits"
-                f" without background, got {int(self.predictions.min())}..{int(self.predictions.max())}"
+                f"ImageBoxes: expected predictions from 0 to {self.logits.shape[1] - 1}, one per column of the logits"
+                f" (without background), got {int(self.predictions.min())}..{int(self.predictions.max())}"
             )
 
     def __len__(self) -> int:

@@ -64,6 +64,6 @@ def verify(
         same = max(off, float((scores - answer["scores"]).abs().amax())) < 1e-5
     if not same:
         raise RequirementError(
-            f"the {len(answer['boxes'])} boxes of the network cannot be traced to their logits, since it selects boxes"
-            " in another way than torchvision; wrap it in a FunctionReader that returns both"
+            f"the {len(answer['boxes'])} boxes of the network cannot be traced to their logits, because the network"
+            " selects boxes differently from torchvision; wrap it in a FunctionReader that returns boxes and logits"
         )

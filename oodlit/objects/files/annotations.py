@@ -203,14 +203,12 @@ def read_json(path: Path) -> Any:
 def _parts(content: Any, path: Path) -> dict[str, list[_Entry]]:
     names = ("images", "annotations", "categories")
     if not isinstance(content, dict):
-        kind = "a list, such as predictions" if isinstance(content, list) else type(content).__name__
-        raise DataError(
-            f"{path}: not annotations in COCO's format: expected an object with {', '.join(names)}, got {kind}"
-        )
+        kind = "a list, as in files of predictions" if isinstance(content, list) else type(content).__name__
+        raise DataError(f"{path}: expected annotations in COCO's format, an object with {', '.join(names)}; got {kind}")
     if missing := [name for name in names if not isinstance(content.get(name), list)]:
         raise DataError(
-            f"{path}: not annotations in COCO's format: {', '.join(missing)} missing or not a list; found"
-            f" {', '.join(map(str, content)) or 'nothing'}"
+            f"{path}: expected annotations in COCO's format; these lists are missing: {', '.join(missing)} (found"
+            f" {', '.join(map(str, content)) or 'nothing'})"
         )
     # Entries of other types are reported as those without an id.
     return {name: [entry if isinstance(entry, Mapping) else {} for entry in content[name]] for name in names}
@@ -228,11 +226,11 @@ def _images(entries: Sequence[_Entry], problems: Problems) -> _Images:
             problems.add("images without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
             continue
         if identity in found:
-            problems.add("ids of images that occur twice", f"{where}: {identity}")
+            problems.add("repeated image ids", f"{where}: {identity}")
         width, height = entry.get("width"), entry.get("height")
         if not (_is_length(width) and _is_length(height)):
             example = f"{where}, id {identity}: width {width!r}, height {height!r}"
-            problems.add("images without size", example, "expected whole numbers of pixels")
+            problems.add("images without size", example, "expected width and height in whole pixels")
             continue
         found[identity] = (int(width), int(height)), str(entry.get("file_name") or "")
     return found
@@ -247,9 +245,9 @@ def _categories(entries: Sequence[_Entry], problems: Problems) -> dict[str, str]
             problems.add("categories without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
             continue
         if identity in found:
-            problems.add("ids of categories that occur twice", f"{where}: {identity}")
+            problems.add("repeated category ids", f"{where}: {identity}")
         if name in found.values():
-            problems.add("names of categories that occur twice", f"{where}: {name}")
+            problems.add("repeated category names", f"{where}: {name}")
         found[identity] = name
     return found
 
@@ -277,7 +275,7 @@ class _Objects:
             return
         where = f"{where}, id {identity}"
         if identity in self.seen:
-            self.problems.add("ids of annotations that occur twice", where)
+            self.problems.add("repeated annotation ids", where)
         self.seen.add(identity)
         image = self.image_ids.find(entry.get("image_id"))
         if image is None:
@@ -297,7 +295,7 @@ class _Objects:
             return
         crowd = list(_marks(entry, _CROWD).values())
         if wrong := [value for value in crowd if value not in (0, 1)]:
-            self.problems.add("annotations with an iscrowd other than 0 or 1", f"{where}: {wrong[0]!r}")
+            self.problems.add("annotations whose iscrowd is neither 0 nor 1", f"{where}: {wrong[0]!r}")
             return
         box = self._box(entry.get("bbox"), self.sizes[image], where)
         if box is not None and not self._is_ignored(entry, where):
@@ -338,7 +336,7 @@ class _Objects:
                 f" box without an object"
             )
         elif marked:
-            hint = "remove the mark to count them as objects; repair=True drops them"
+            hint = "pass repair=True to drop them, or remove the mark to count them as objects"
             self.problems.add(f"annotations are marked {' or '.join(IGNORED)}", f"{where}: {marked}", hint)
         return bool(marked)
 

@@ -52,8 +52,8 @@ def check_relative(boxes: Float[np.ndarray, "boxes 4"], sizes: Int[np.ndarray, "
     if len(boxes) and relative.mean() >= _LEAST and (boxes[relative] % 1 != 0).any():
         row = int(relative.argmax())
         problems.add(
-            "boxes are relative to their image",
+            "boxes are given relative to the size of their image",
             f"{boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
-            "expected pixels: multiply the boxes by width and height",
+            "expected pixels; multiply the boxes by width and height",
             count=int(relative.sum()),
         )

@@ -32,7 +32,7 @@ class PictureSource(IndexedSource):
         for key, name in zip(self.keys, annotations.file_names, strict=True):
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                 raise DataError(
-                    f"{annotations.dataset}: expected a file name in {folder} for image {key!r}, got {name!r}"
+                    f"{annotations.dataset}: expected the file name of image {key!r} to lie in {folder}, got {name!r}"
                 )
         self.paths = [folder / name for name in annotations.file_names]
         self.sizes = annotations.sizes.tolist()
@@ -76,8 +76,8 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
     if not any(counts):
         raise DataError(
-            f"{annotations.dataset}: no pictures of the annotations found in or below {below}; expected files such as"
-            f" {names[0] if names else '(no file name given)'}; download the pictures there, or pass their"
-            f" folder as images=..."
+            f"{annotations.dataset}: none of the annotated pictures was found in {below} or its subfolders; expected"
+            f" files such as {names[0] if names else '(no file name given)'}. Download the pictures to this folder, or"
+            " pass their folder as images=..."
         )
     return folders[counts.index(max(counts))]

@@ -148,7 +148,7 @@ def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -
             problems.add(
                 f"of {len(place)} images with boxes are not annotated",
                 f"image_id {lost[0]!r}",
-                f"{images.dataset!r} has {len(keys)} images, such as {found}",
+                f"the annotations of {images.dataset!r} have {len(keys)} images, such as {found}",
                 count=len(lost),
             )
     numbers = (place[text] for text in ids)
@@ -166,7 +166,8 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
             if width == wanted + 1
             else "pass the classes in the order of the logits"
         )
-        problems.add("wrong number of logits", f"{width} logits, {wanted} ID classes", hint)
+        found = f"{width} logits for {wanted} ID classes"
+        problems.add("boxes have a wrong number of logits", found, hint, count=len(rows.logits))
     if rows.categories is None:
         return None
     place = {value: classes.find(value) for value in dict.fromkeys(rows.categories)}
@@ -182,12 +183,13 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         return None
     predictions = np.array([place[value] for value in rows.categories], dtype=np.int64)
     if rows.logits is not None and len(predictions) >= _ENOUGH:
-        agreement = float((rows.logits.argmax(axis=1) == predictions).mean())
-        if agreement < 0.5:
+        differ = rows.logits.argmax(axis=1) != predictions
+        if differ.mean() > 0.5:
             problems.add(
-                "wrong order of logits",
-                f"the largest logit belongs to category_id in only {agreement:.0%} of the boxes",
+                f"of {len(predictions)} boxes have their largest logit at another class than category_id",
+                f"box {differ.argmax()}",
                 "pass class_names in the order of the logits",
+                count=int(differ.sum()),
             )
     return predictions
 
@@ -207,14 +209,14 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
         problems.add(
             "confidences are out of range",
             f"box {wrong[0]}: {rows.confidence[wrong[0]]:g}",
-            "expected 0 to 1: divide percentages by 100, and convert logits",
+            "expected values from 0 to 1; divide percentages by 100, convert logits to probabilities",
             count=wrong.size,
         )
     for row in np.flatnonzero(finite & (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)).tolist():
         problems.add(
             "boxes have a negative width or height",
             f"box {row}: {rows.corners[row].tolist()}",
-            "expected corners in Parquet, and x, y, width and height in JSON",
+            "expected (xmin, ymin, xmax, ymax) in Parquet, and [x, y, width, height] in JSON",
         )
 
 
@@ -238,7 +240,7 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
 def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
     entries = read_json(path)
     if not isinstance(entries, list):
-        raise DataError(f"{path}: not results in COCO's format: expected a list of boxes")
+        raise DataError(f"{path}: expected results in COCO's format, a list of boxes; got {type(entries).__name__}")
     problems = Problems(path)
     images: list[str] = []
     categories: list[Any] = []
@@ -265,7 +267,7 @@ def _categories(values: list[Any], path: Path) -> list[Any] | None:
     """Ids or names of classes; None if no box has any."""
     known = [value for value in values if value is not None]
     if 0 < len(known) < len(values):
-        raise DataError(f"{path}: {len(values) - len(known)} of {len(values)} boxes have no category_id")
+        raise DataError(f"{path}: {len(known)} of {len(values)} boxes have category_id; expected all or none")
     if wrong := [value for value in known if id_text(value) is None]:
         raise DataError(f"{path}: expected category_id to be text or an integer, got {wrong[0]!r}")
     return values if known else None

@@ -39,7 +39,7 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
     if not has_id_quality():
         raise MissingExtraError.of("mean average precision", "objects")
     if len(detections) and int(detections.classes.min()) < 0:
-        raise InvalidArgumentError("mean average precision: the predicted classes of the boxes are unknown")
+        raise InvalidArgumentError("mean average precision requires the predicted class of every box")
     from torchmetrics.detection import MeanAveragePrecision  # noqa: PLC0415
 
     # In float64, as in COCO's evaluation: torchmetrics' own points are float32, which a recall of 0.3 does not reach.

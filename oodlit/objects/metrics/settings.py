@@ -83,7 +83,7 @@ class ObjectSettings:
         taus = self.tau.values() if isinstance(self.tau, Mapping) else [self.tau]
         if any(value is not None and math.isnan(value) for value in taus):
             raise InvalidArgumentError(
-                "expected tau to be a number, got NaN; tau=inf calls every box unknown, tau=-inf none"
+                "expected tau to be a number, got NaN; with tau=inf all boxes count as unknown, with tau=-inf none"
             )
 
     @property
@@ -119,7 +119,7 @@ class ObjectSettings:
             InvalidArgumentError: A setting is unknown, or a value is not allowed.
         """
         if unknown := sorted(set(changes) - set(asdict(self))):
-            raise InvalidArgumentError(f"expected names of settings ({', '.join(sorted(asdict(self)))}), got {unknown}")
+            raise InvalidArgumentError(f"unknown settings {unknown}; choose from {', '.join(sorted(asdict(self)))}")
         if changes.get("rules", self.rules) != self.rules:
             changes = {"tau_rule": None} | changes
         return replace(self, **changes)

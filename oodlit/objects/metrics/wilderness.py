@@ -39,10 +39,10 @@ class ClassifiedBoxes:
         """Check shapes and ranges."""
         lengths = {name: len(getattr(self, name)) for name in ("confidence", "classes", "known", "on_unknown")}
         if len(set(lengths.values())) > 1:
-            raise InvalidArgumentError(f"ClassifiedBoxes: expected one number of boxes in all fields, got {lengths}")
+            raise InvalidArgumentError(f"ClassifiedBoxes: expected fields of equal length, got {lengths}")
         if len(self.classes) and not 0 <= self.classes.min() <= self.classes.max() < len(self.n_objects):
             raise InvalidArgumentError(
-                f"ClassifiedBoxes: expected classes below {len(self.n_objects)}, got"
+                f"ClassifiedBoxes: expected classes from 0 to {len(self.n_objects) - 1}, got"
                 f" {self.classes.min()}..{self.classes.max()}"
             )
 

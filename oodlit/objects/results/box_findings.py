@@ -103,5 +103,5 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
     shifted = f"; for {share:.0%}, the predicted index is the object's index {step:+d}" if share > 0.5 else ""
     return (
         f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have the object's class{shifted}."
-        " Check that category ids (from 0 or from 1) and class_names belong to the detector"
+        " Check whether category ids start at 0 or 1, and whether class_names belong to the detector"
     )

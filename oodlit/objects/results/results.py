@@ -75,9 +75,9 @@ class ObjectResults(AnyResults):
         known = next(entry for entry in sets if entry.info.role is Role.ID)
         if known.annotations is not None and class_names:
             if not has_id_quality():
-                notes.append("mean average precision not computed: pip install 'oodlit[objects]'")
+                notes.append("mean average precision was not computed; it requires: pip install 'oodlit[objects]'")
             elif len(known.detections) and int(known.detections.classes.min()) < 0:
-                notes.append("mean average precision not computed: the predicted classes of the boxes are unknown")
+                notes.append("mean average precision was not computed: some predicted classes are unknown")
             else:
                 quality = id_quality(known.detections.to("cpu"), known.annotations)
         given = run if isinstance(run, BoxRunRecord) else BoxRunRecord.of(run or {})

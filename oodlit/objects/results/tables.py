@@ -78,7 +78,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"detectors must not be named like columns of the table of boxes; rename {taken}")
+        raise InvalidArgumentError(f"detector names must differ from columns of the table of boxes; rename {taken}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),
@@ -114,7 +114,7 @@ def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[st
         raise InvalidArgumentError(f"data set {info.name!r}: expected role id or ood, got {info.role}")
     if entry.annotations is None and info.role is Role.OOD:
         raise InvalidArgumentError(
-            f"data set {info.name!r}: missing annotations; every OOD split requires annotated objects"
+            f"data set {info.name!r}: no annotations were given, but every OOD split requires annotated objects"
         )
     if wrong := [key for key in found.keys if not key.startswith(f"{info.name}/")]:
         raise InvalidArgumentError(
@@ -163,19 +163,19 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     if found is None:
         empty = pd.DataFrame({name: pd.Series(dtype="float64" if name in CORNERS else "str") for name in OBJECTS})
         return empty.astype({"is_crowd": bool}), [
-            f"{entry.info.name}: no annotations, so no box counts as hitting an object"
+            f"{entry.info.name} has no annotations, so no box counts as hitting an object"
         ]
     seen = set(entry.detections.keys)
     if lost := sorted(seen - set(found.keys)):
         raise DataError(
             f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images have no annotations, first"
-            f" {', '.join(lost[:3])}; expected keys `{found.dataset}/ID` with the id of the image in the annotations"
+            f" {', '.join(lost[:3])}; expected keys `{found.dataset}/ID`, where ID is the image id of the annotations"
         )
     names = [found.class_names[label] for label in found.labels.tolist()]
     if entry.info.role is Role.ID and class_names and (other := sorted(set(names) - set(class_names))):
         raise DataError(
-            f"data set {entry.info.name!r}: objects of classes that the network does not know: {', '.join(other[:5])};"
-            f" it knows {', '.join(list(class_names)[:8])}"
+            f"data set {entry.info.name!r} has objects of classes that the network does not know"
+            f" ({', '.join(other[:5])}); the network knows {', '.join(list(class_names)[:8])}"
         )
     frame = pd.DataFrame(
         {
@@ -190,12 +190,12 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     notes = list(found.notes)
     if missing := found.num_images - len(seen):
         notes.append(
-            f"{entry.info.name}: {len(seen)} of {found.num_images} annotated images are in the run; the metrics"
-            f" ignore the remaining ones"
+            f"{entry.info.name}: the run has {len(seen)} of {found.num_images} annotated images; the metrics ignore"
+            " the others"
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(
-            f"{entry.info.name}: objects of classes named like ID classes are counted as unknown: {', '.join(known)}"
+            f"{entry.info.name}: objects of classes with the name of an ID class count as unknown: {', '.join(known)}"
         )
     frame = frame[frame["image"].isin(seen)] if missing else frame
     return frame.sort_values(["image", "object"], kind="stable").reset_index(drop=True), notes
@@ -226,7 +226,7 @@ def _boxes(entry: ObjectSet, found: Detections, objects: pd.DataFrame, detectors
 
 def _scores(entry: ObjectSet, detector: str, found: Detections) -> np.ndarray:
     if detector not in entry.scores:
-        raise InvalidArgumentError(f"data set {entry.info.name!r}: missing scores of {detector!r}")
+        raise InvalidArgumentError(f"data set {entry.info.name!r} has no scores of {detector!r}")
     value = entry.scores[detector]
     array = value.detach().cpu().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
     if array.dtype.itemsize > 8 and array.dtype.kind == "f":
