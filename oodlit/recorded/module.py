@@ -59,8 +59,8 @@ class RecordedModule(Module):
         super().__init__()
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             raise InvalidArgumentError(
-                f"head: computes {head.num_classes} logits from {head.width} features, but the recording has {width}"
-                f" features and {num_classes} logits per image (0 = none)"
+                f"the head computes {head.num_classes} logits from {head.width} features, but the recording has"
+                f" {width} features and {num_classes} logits per image (0 = none)"
             )
         self.name = name
         self.transform: Callable[..., Any] | None = None
@@ -137,7 +137,7 @@ class RecordedModule(Module):
         if precision is not None and precision.convert_input(images).dtype.itemsize < images.dtype.itemsize:
             raise InvalidArgumentError(
                 f"{self.name}: precision {precision.precision!r} would round the recorded outputs; pass"
-                " precision='32-true' to the Trainer, which is its default"
+                " precision='32-true' (the default) to the Trainer"
             )
         made = self(images.to(self.device))
         if made.logits is not None:

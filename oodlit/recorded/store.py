@@ -116,7 +116,7 @@ class PartWriter:
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
                     f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which is too large"
-                    f" for {self.dtype}; use bfloat16 or float32"
+                    f" for {self.dtype}; pass FeatureCache(dtype=...) with bfloat16 or float32"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
@@ -156,7 +156,7 @@ class StoredRows(RowSource):
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
             raise DataError(
-                f"{folder}: files of this cache have different numbers of features or logits, {sorted(shapes)}"
+                f"{folder}: files of this cache have different numbers of features and logits: {sorted(shapes)}"
             )
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
@@ -199,8 +199,8 @@ class StoredRows(RowSource):
         if (checksum := self._unchecked.pop(file, "")) and checksum_of(self.folder / file) != checksum:
             self._unchecked[file] = checksum  # the next attempt fails too
             raise DataError(
-                f"{self.folder / file}: damaged, the content does not match the checksum in {MANIFEST}; delete this"
-                " file, and the next recording replaces the data set"
+                f"{self.folder / file}: the file is damaged (its content does not match the checksum in {MANIFEST});"
+                " delete it, and the next recording replaces the data set"
             )
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
@@ -268,11 +268,11 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     try:
         entries = read_json(folder / MANIFEST, dict, hint=AGAIN)
     except FileNotFoundError:
-        raise DataError(f"{folder}: no complete cache, missing {MANIFEST}; record a cache first") from None
+        raise DataError(f"{folder}: {MANIFEST} is missing, so the cache is not complete; record it first") from None
     if "format" in entries and entries["format"] != FORMAT:
         raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
     if (checksum := entries.pop("checksum", "")) and checksum != _checksum_of(entries):
-        raise DataError(f"{folder / MANIFEST}: damaged, the content does not match the checksum{AGAIN}")
+        raise DataError(f"{folder / MANIFEST}: the file is damaged (wrong checksum){AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
     file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none

@@ -38,7 +38,7 @@ def _choice(shown: ShownBoxes) -> tuple[str, str, str]:
     if len(shown.detectors) < 2 or math.isnan(shown.means[best]):
         return "", "", ""
     several = len(results.splits) > 1
-    where = f"as the mean of {len(results.splits)} splits" if several else f"on {results.splits[0]}"
+    where = f"averaged over {len(results.splits)} splits" if several else f"on {results.splits[0]}"
     value = percent_text(shown.means[best])
     text = f"Choose {best}: of {len(shown.detectors)} detectors, it has the highest ap_u {where} ({value})."
     rows = results.table[(results.table["metric"] == "ap_u") & results.table["dataset"].isin(results.splits)]
@@ -46,7 +46,7 @@ def _choice(shown: ShownBoxes) -> tuple[str, str, str]:
     overlaps = ((high >= low.loc[best]) & (low <= high.loc[best])).all(axis="columns")
     if close := [name for name in shown.detectors if overlaps[name] and name != best]:
         whose = f"intervals of {listed(close)} overlap" if close[1:] else f"interval of {close[0]} overlaps"
-        text += f" {'On every split, the' if several else 'The'} {whose} with its interval."
+        text += f"{'On every split, the' if several else 'The'} {whose} with that of {best}."
     return best, f"ap_u {value} {where}", text
 
 

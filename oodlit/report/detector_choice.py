@@ -105,7 +105,7 @@ def _tables(shown: Shown) -> dict[str, pd.DataFrame]:
 
 def _where(shown: Shown) -> str:
     names = [info.name for info in shown.sets(Role.OOD)]
-    return f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
+    return f"on {names[0]}" if len(names) == 1 else f"averaged over {len(names)} OOD sets"
 
 
 def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str]:

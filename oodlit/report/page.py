@@ -56,7 +56,7 @@ def _kind(results: Mapping[str, AnyRun]) -> _Kind:
         InvalidArgumentError: There is no run, or runs are of different kinds.
     """
     if not results:
-        raise InvalidArgumentError("report: no results given; pass at least one run")
+        raise InvalidArgumentError("report: expected at least one run, got none")
     of_boxes = [name for name, result in results.items() if isinstance(result, ObjectResults)]
     if 0 < len(of_boxes) < len(results):
         other = next(name for name in results if name not in of_boxes)

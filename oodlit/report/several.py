@@ -119,7 +119,7 @@ class Several:
             having = [title for title, results in self.runs.items() if name in results.detectors]
             settings = (self.runs[title].run.detector_settings.get(name) for title in having)
             if len(having) < len(self.runs):
-                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs and does not count in mean ranks")
+                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs, so it does not count in mean ranks")
             if len({json.dumps(config, sort_keys=True, default=str) for config in settings}) > 1:
                 lines.append(f"{name} has different settings in different runs")
         return lines

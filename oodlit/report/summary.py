@@ -58,7 +58,7 @@ def _table(
 def _notes(results: Results, columns: Sequence[Column], every: Sequence[Column]) -> list[str]:
     """What a narrow table leaves out: intervals, columns, and reasons of undefined values."""
     hidden = [f"{c.dataset} {_label(c, results)}" for c in every if c not in columns]
-    notes = ["Intervals" + (f" and {', '.join(hidden)}" if hidden else "") + " do not fit here; the report has them"]
+    notes = ["Intervals" + (f" and {', '.join(hidden)}" if hidden else "") + " do not fit here; the report shows them"]
     reasons = {(c.dataset, cell.interval): None for c in columns for cell in c.cells if math.isnan(cell.sort)}
     return [*notes, *(f"{dataset}: undefined, {reason}" for dataset, reason in reasons if reason)]
 

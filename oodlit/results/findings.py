@@ -96,8 +96,7 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
         yield Finding(
             "chance",
             f"the classifier has an accuracy of {100 * accuracy:.1f} % on the {n} labeled images of {dataset!r};"
-            f" {100 * chance:.1f} % are expected by chance. Check the order of the labels, the transform and the"
-            " weights",
+            f" chance level is {100 * chance:.1f} %. Check the order of the labels, the transform and the weights",
         )
     predicted = set(predictions.tolist())
     missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in predicted]
@@ -172,7 +171,7 @@ def _published(results: RunResults) -> Iterator[Finding]:
         if low <= found <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:
-            yield Finding("accuracy", f"{place}: {numbers}; they differ significantly. {CAUSES[0].upper()}{CAUSES[1:]}")
+            yield Finding("accuracy", f"{place}: {numbers}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
 
 
 def _contaminated(results: RunResults) -> Iterator[Finding]:

@@ -68,9 +68,9 @@ class DatasetInfo:
             )
         if self.id_classes == 0:
             raise InvalidArgumentError(
-                f"pool {self.name!r}: cannot determine the number of known classes, which sets the size of each"
-                " severity level, because the network returns no logits and the ID set has no class names; pass"
-                " class_names to the ID set"
+                f"pool {self.name!r}: the number of known classes, which sets the size of each severity level, is"
+                " unknown, because the network returns no logits and the ID set has no class names; pass class_names"
+                " to the ID set"
             )
         try:
             level_starts(num_classes, self.id_classes)

@@ -230,7 +230,7 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> describe_check(results, Limit.of("msp: mean_fpr95 > 0.7"))
-        'msp: mean_fpr95 > 70%: compared with 1 value: far 50 % (fpr95)'
+        'msp: mean_fpr95 > 70% was compared with 1 value: far 50 % (fpr95)'
     """
     rows = sorted(checked_rows(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
     texts = []
@@ -239,7 +239,7 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         text = _text(row["metric"], row["value"])
         own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
         texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
-    return f"{limit}: compared with {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
+    return f"{limit} was compared with {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:

@@ -161,8 +161,8 @@ class Results(RunResults):
         names = ", ".join(info.name for info in found.datasets)
         if not any(info.role is Role.ID for info in found.datasets):
             raise DataError(
-                f"{folder}: the run {unfinished.state(place)} after {names}, before it had finished the ID set, so"
-                " nothing can be evaluated; reuse its fitted detectors with fitted=..."
+                f"{folder}: the run {unfinished.state(place)} after {names}. It had not finished the ID set, so"
+                " nothing can be evaluated; reuse its fitted detectors with OODDetection(fitted=...)"
             )
         warnings.warn(
             f"{folder}: the run {unfinished.state(place)}; finished: {names}; missing:"

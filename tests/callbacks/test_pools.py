@@ -109,7 +109,7 @@ def test_what_is_kept_and_named(results):
     assert described.split == "test share 0.4 by key"
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
-        f"pool 'pool': its classes have {estimation.min()} to {estimation.max()} estimation and {test.min()} to"
+        f"pool 'pool': each class has {estimation.min()} to {estimation.max()} estimation images and {test.min()} to"
         f" {test.max()} test images; levels weight classes by their test images"
     ]
     standard = results.estimates.query("detector == 'energy'")["standard_error"]
@@ -348,7 +348,7 @@ def test_what_is_no_pool(results):
         results.severities("val")
     with pytest.raises(UnknownNameError, match="unknown detector"):
         results.severities("pool", "odin")
-    with pytest.raises(InvalidArgumentError, match="pool 'pool': missing the severities"):
+    with pytest.raises(InvalidArgumentError, match="pool 'pool': the severities of the classes are missing"):
         Results.from_scores(results.scores, results.datasets, results.detectors)
     gone = results.estimates.query("not (ood_class == 'class 3' and detector == 'msp')")
     with pytest.raises(InvalidArgumentError, match="estimates: missing row pool / msp / class 3"):

@@ -57,7 +57,7 @@ def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys
         (
             ["--fail-if", "msp: fpr95 > 0.5"],
             0,
-            "msp: fpr95 > 50%: compared with 1 value: near 50 %\nWithin the limit\n",
+            "msp: fpr95 > 50% was compared with 1 value: near 50 %\nWithin the limit\n",
         ),
         (["--fail-if", "msp: fpr95 > 0.5", "--fail-if", "msp: auroc < 0.5"], 0, "Within all 2 limits\n"),
         (

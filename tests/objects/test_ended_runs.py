@@ -51,7 +51,7 @@ def test_a_run_that_ends_while_it_scores_keeps_its_fit(tmp_path, sets, expected,
     (one,) = ended(1, sets, out, what, "scoring")
     assert one.code == 1, one.stderr[-3000:]
     assert "done" not in one.stdout
-    told = f"the fit is kept: ObjectDetection(fitted={str(out / 'unfinished' / 'fitted')!r}, ...)"
+    told = f"reuse the fit with ObjectDetection(fitted={str(out / 'unfinished' / 'fitted')!r}, ...)"
     assert told in one.stderr
     assert {path.name for path in out.iterdir()} == {"unfinished", ".progress"}
     check_kept(out, sets, expected)

@@ -255,7 +255,7 @@ def test_a_run_that_breaks_off_keeps_its_fit(data, tmp_path, monkeypatch) -> Non
         with pytest.raises(ZeroDivisionError) as told:
             predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out", strict=True)
     kept = tmp_path / "out" / "unfinished" / "fitted"
-    assert f"the fit is kept: ObjectDetection(fitted={str(kept)!r}" in told.value.__notes__[0]
+    assert f"reuse the fit with ObjectDetection(fitted={str(kept)!r}" in told.value.__notes__[0]
     again = predict(None, data, fitted=kept)
     pd.testing.assert_frame_equal(again.boxes, expected.boxes)
     predict(None, data, fitted=kept, output_dir=tmp_path / "out")  # the fit that was kept becomes this run's own

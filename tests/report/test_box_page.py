@@ -56,7 +56,7 @@ def test_the_page_begins_with_the_detector_to_choose(monkeypatch: pytest.MonkeyP
     assert not re.search(r'class="alert[^>]*>[^<]*pip install', page)  # a missing extra is a remark, not a warning
     low, high = ({n: found.row("ap_u", dataset="near", detector=n)[end] for n in "gh"} for end in ("ci_low", "ci_high"))
     overlap = low["g"] <= high["h"] and low["h"] <= high["g"]
-    assert ("overlaps with its interval" in page) == overlap
+    assert ("overlaps with that of" in page) == overlap
 
 
 def test_a_run_without_boxes_has_a_page_with_reasons() -> None:

@@ -36,7 +36,7 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
     for line, metric in ((by_fpr, "fpr95"), (by_auroc, "auroc")):
         table = results.group_of_best(["near", "far"], metric)
         best, *others = table.loc[table["in_group"], "detector"]
-        assert f"as the mean of 2 OOD sets, the best of 4 detectors is {best} ({100 * table['value'][0]:.1f} %)" in line
+        assert f"averaged over 2 OOD sets, the best of 4 detectors is {best} ({100 * table['value'][0]:.1f} %)" in line
         assert set(re.findall(r"\w+", line.partition(";")[2])) >= set(others)
         assert "noise" not in line
         assert ("; one other is not significantly worse: " in line) == (len(others) == 1)
@@ -44,7 +44,7 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
     choice = choose(shown(results))
     assert choice is not None
     assert choice.sentence == (
-        "Choose lard: no other detector is significantly better by FPR at 95 % TPR or AUROC as the mean of 2 OOD sets,"
+        "Choose lard: no other detector is significantly better by FPR at 95 % TPR or AUROC averaged over 2 OOD sets,"
         " it fails the fewest unit tests, and it is the fastest of 2 such detectors (0.2 ms per image)."
     )
 

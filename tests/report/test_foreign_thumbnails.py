@@ -90,7 +90,7 @@ def test_a_stored_picture_of_boxes_is_small(tmp_path: Path, size: tuple[int, int
     key = results.images["key"].iloc[0]
     store(tmp_path, {key: Image.new("RGB", (8, 8))}, 128)
     Image.new("RGB", size).save(file_of(tmp_path, key), "PNG")
-    with pytest.raises(DataError, match="expected at most 320 pixels a side"):
+    with pytest.raises(DataError, match="expected at most 320 pixels per side"):
         drawn_pictures(results, results.detectors[0], tmp_path, [key])
 
 

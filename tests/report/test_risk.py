@@ -75,7 +75,7 @@ def test_lines_are_those_of_the_metrics(results: Results) -> None:
 def test_the_prior_of_the_run_is_shown(results: Results) -> None:
     [shown] = content(results.recompute(prior=[0.2, 0.5]))
     assert shown["prior"] == "20 %"
-    assert shown["sets"][0]["sentence"].startswith("By joint AUGRC at 20 % unknown images, like those of near,")
+    assert shown["sets"][0]["sentence"].startswith("If 20 % of the images are unknown, like those of near,")
 
 
 def test_pages_without_labels_have_no_such_section(results: Results) -> None:

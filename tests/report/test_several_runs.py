@@ -187,7 +187,7 @@ def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results])
     several = Several({"A": one, "B": fewer})
     assert several.remarks == [
         "detector_00 has different settings in different runs",
-        "detector_03 is in 1 of 2 runs and does not count in mean ranks",
+        "detector_03 is in 1 of 2 runs, so it does not count in mean ranks",
     ]
     head, *rows = Grids(render(dict(several.runs))).grids[0]
     assert head[-1] == "detector_03"

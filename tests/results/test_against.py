@@ -54,7 +54,7 @@ def test_a_standing_is_counted(value: float, others: list[float], better: str) -
     ("value", "others", "better"), [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1], "")]
 )
 def test_a_standing_needs_numbers_and_a_direction(value: float, others: list[float], better: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected numbers and a direction"):
+    with pytest.raises(InvalidArgumentError, match="expected numbers and 'lower' or 'higher'"):
         rank_among(value, others, better=better)
 
 
@@ -95,7 +95,7 @@ def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | No
 @pytest.mark.parametrize(
     ("table", "change", "metric", "reason"),
     [
-        ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 in the table, fpr90 in this run"),
+        ("ninco", {"tpr": 0.9}, "mean_fpr95", "the table has fpr95, but this run has fpr90"),
         ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes in the table, 2 in this run"),
         (
             "ninco",
@@ -145,7 +145,7 @@ def test_another_id_set_is_no_comparison(results: Results) -> None:
     frame = Results.from_scores(mine, infos, results.detectors, run=results.run, bootstrap=0).against("ninco")
     assert (
         row(frame, detector="msp", metric="mean_auroc")["reason"]
-        == "the ID set is imagenet_val in the table, photos in this run"
+        == "the ID set is imagenet_val in the table, but photos in this run"
     )
     assert frame[["difference", "rank", "quantile"]].isna().all(axis=None)
 
@@ -225,7 +225,7 @@ def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) ->
 def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -> None:
     frame = make_results().against("ninco", classes=True)
     assert len(frame) == 0
-    assert re.fullmatch("ninco has figures for .*ninco.*; this run has val, near, .*", frame.attrs["left_out"]), (
+    assert re.fullmatch("ninco has figures for .*ninco.*, but this run has val, near, .*", frame.attrs["left_out"]), (
         frame.attrs
     )
     assert results.against("ninco").attrs["left_out"] == ""
@@ -235,7 +235,7 @@ def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -
 def test_a_run_of_other_detectors_is_told_which_there_are() -> None:
     frame = ninco_run(("mine",), n_id=900).against("ninco")
     assert len(frame) == 0
-    assert re.fullmatch("ninco has figures for .*MSP.*; this run has mine", frame.attrs["left_out"])
+    assert re.fullmatch("ninco has figures for .*MSP.*, but this run has mine", frame.attrs["left_out"])
 
 
 def test_unknown_names_are_errors(results: Results) -> None:

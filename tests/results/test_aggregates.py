@@ -88,12 +88,12 @@ def test_a_missing_set_is_a_reason_and_no_number(tmp_path: Path) -> None:
         [info for info in SETS if info.name != "near_b" and info.role is not Role.SHIFT],
     )
     frame = frame[frame["dataset"].isin([info.name for info in sets])]
-    with pytest.warns(UndefinedMetricWarning, match="near_b not in this run"):
+    with pytest.warns(UndefinedMetricWarning, match="this run does not have near_b"):
         results = Results.from_scores(frame, sets, ["msp"], aggregates=AGGREGATES, bootstrap=0)
     assert math.isnan(results.value("auroc", dataset="near", detector="msp"))
     assert results.value("auroc", dataset="far", detector="msp") > 0.5
     reasons = {one.reason for one in results.run.undefined if one.dataset == "near"}
-    assert reasons == {"near_b not in this run"}
+    assert reasons == {"this run does not have near_b"}
     assert "fs_auroc" not in set(results.table["metric"])
     results.save(tmp_path)
     again = Results.load(tmp_path)

@@ -67,7 +67,7 @@ def test_findings_name_the_detectors() -> None:
     texts = [finding.text for finding in control_findings(run())]
     assert len(texts) == 3
     leak, bank, shift = texts
-    assert leak.startswith("detector leak separates two halves")
+    assert leak.startswith("detector leak separates two random halves")
     assert "bank 1" in bank
     assert "good" not in bank
     assert "shift (" in shift

@@ -179,7 +179,7 @@ def test_an_accuracy_within_the_binomial_interval_is_a_good_sign(correct):
 def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
     (finding,) = of_a_known_network(correct).findings
     assert not finding.is_good
-    assert "differ significantly" in finding.text
+    assert "a significant difference" in finding.text
     for cause in ("transform", "image size", "order of labels", "weights", "restricted"):
         assert cause in finding.text
 

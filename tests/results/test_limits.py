@@ -193,9 +193,9 @@ def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix:
 
 def test_the_values_that_were_held_are_said_the_worst_first() -> None:
     said = describe_check(RESULTS, Limit.of("mine: mean_fpr95 > 0.7"))
-    assert said == "mine: mean_fpr95 > 70%: compared with 2 values: far 50 % (fpr95), near 12.5 %"
+    assert said == "mine: mean_fpr95 > 70% was compared with 2 values: far 50 % (fpr95), near 12.5 %"
     assert describe_check(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
-        "*: unit_test_failures < 0: compared with 2 values: mine: tests 1, other: tests 2"
+        "*: unit_test_failures < 0 was compared with 2 values: mine: tests 1, other: tests 2"
     )
     assert describe_check(RESULTS, Limit.of("*: fpr95 > 1")).endswith(" and 2 more")
 

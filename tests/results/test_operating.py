@@ -75,18 +75,18 @@ def test_unreachable_risk_is_undefined_with_a_reason(results: Results) -> None:
 
 
 def test_sets_that_do_not_fit(results: Results) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"expected an OOD set, one of .*'near'.*, got 'val'"):
+    with pytest.raises(InvalidArgumentError, match=r"expected one of the OOD sets .*'near'.*, got 'val'"):
         results.operating_points("val", prior=0.1)
     unlabeled = results.scores.assign(label=-1)
     missing = Results.from_scores(unlabeled, results.datasets, ["good"], bootstrap=0)
-    with pytest.raises(InvalidArgumentError, match="requires labels and predictions of all ID images; 60 of 60"):
+    with pytest.raises(InvalidArgumentError, match="requires labels and predictions of all ID images, but 60 of 60"):
         missing.operating_points(prior=0.1)
 
 
 def test_sentence(results: Results) -> None:
     point = results.operating_points(prior=0.01).iloc[0]
     assert operating_sentence(results).startswith(
-        "By joint AUGRC at 1 % unknown images, like those of near, good is best: at the threshold of the run,"
+        "If 1 % of the images are unknown, like those of near, good has the best joint AUGRC. At the threshold of the run,"
         f" it accepts {100 * point.coverage:.1f} %"
     )
 

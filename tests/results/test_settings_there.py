@@ -40,14 +40,14 @@ def settings(detector: object) -> dict[str, object]:
         (KNN(k=1000), IMAGENET, ""),
         (KNN(k=1000), 0, ""),  # an earlier fit: the run does not say of how many images
         (KNN(), IMAGENET, ""),  # by the size of the bank it is 1000
-        (KNN(), 0, "KNN has k=1000 in the table, k=None in this run"),
-        (KNN(k=10), IMAGENET, "KNN has k=1000 in the table, k=10 in this run"),
+        (KNN(), 0, "KNN has k=1000 in the table, but k=None in this run"),
+        (KNN(k=10), IMAGENET, "KNN has k=1000 in the table, but k=10 in this run"),
         (
             KNN(k=10, bank_size=12_811),
             IMAGENET,
-            "KNN has k=1000, bank_size=None in the table, k=10, bank_size=12811 in this run",
+            "KNN has k=1000, bank_size=None in the table, but k=10, bank_size=12811 in this run",
         ),
-        (KNN(k=1000), 50_000, "KNN is fitted on 1281167 images in the table, on 50000 in this run"),
+        (KNN(k=1000), 50_000, "KNN is fitted on 1281167 images in the table, but on 50000 in this run"),
     ],
     ids=repr,
 )
@@ -68,7 +68,7 @@ def test_a_board_that_does_not_state_them_is_no_comparison() -> None:
     sets = {"ssb_hard": 49_000, "inaturalist": 10_000, "textures": 5_160, "openimage_o": 15_869}
     run = ninco_run(("knn",), n_id=45_000, ood=sets)
     found = row(run, settings(KNN(k=50)), "openood_imagenet1k", model="ResNet50")
-    assert found["reason"].startswith("settings of KNN in the table: the board does not state the settings")
+    assert found["reason"].startswith("KNN: the board does not state the settings")
     assert math.isnan(found["difference"])
 
 

@@ -260,7 +260,7 @@ def test_entries_that_no_longer_belong_to_the_table_are_named(results, tmp_path,
     results.save(tmp_path)
     record = json.loads((tmp_path / "run.json").read_text())
     edit(tmp_path, **{entry: change(record[entry])})
-    with pytest.raises(DataError, match=rf"run\.json: changed since the run wrote the file: {named} .* recompute"):
+    with pytest.raises(DataError, match=rf"run\.json: these entries were changed after the run: {named}.* recompute"):
         Results.load(tmp_path)
     edit(tmp_path, entry_checksums={})  # as in files of earlier versions
     assert Results.load(tmp_path).table.equals(results.table)

@@ -22,7 +22,7 @@ COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
     "rank", "of", "quantile", "reason", "printed_as", "rule", "source",
 )  # fmt: skip
-NO_MODEL = "the network is not known to be one of the table's models; pass model=... to name it"
+NO_MODEL = "the network was not recognized as a model of the table; pass model=... to name it"
 _WORDS = {"classes": "the mean over classes", "images": "all images together"}
 _UNDEFINED = (math.nan, math.nan, math.nan)
 
@@ -58,7 +58,7 @@ def rank_among(value: float, published: Sequence[float], *, better: str) -> Rank
     """
     if better not in ("lower", "higher") or not published or any(map(math.isnan, [value, *published])):
         raise InvalidArgumentError(
-            f"rank_among: expected numbers and a direction, got {value}, {len(published)} values and better={better!r}"
+            f"rank_among: expected numbers and 'lower' or 'higher', got {value}, {len(published)} others and {better!r}"
         )
     sign = -1 if better == "lower" else 1
     above = sum(sign * (other - value) > 0 for other in published)
@@ -216,10 +216,10 @@ class _Run:
         """Why the table has no figure that belongs to this run."""
         if not any(self.has(dataset, "") for _, dataset, _, _ in published):
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
-            return f"{self.table.name} has figures for {', '.join(names)}; this run has {', '.join(self.sets)}"
+            return f"{self.table.name} has figures for {', '.join(names)}, but this run has {', '.join(self.sets)}"
         detectors = dict.fromkeys(form for form, _, _, _ in published if form)
         own = ", ".join(self.results.detectors)
-        return f"{self.table.name} has figures for {', '.join(detectors)}; this run has {own}"
+        return f"{self.table.name} has figures for {', '.join(detectors)}, but this run has {own}"
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         """The value of the run by the rule of the table, with an interval unless it is a mean of several values.
@@ -265,7 +265,7 @@ class _Run:
             return ""
         here = [info.name for info in self.sets.values() if info.role is Role.SHIFT]
         return (
-            f"{', '.join(there)} count as ID in the table, {', '.join(here) or 'no set'} in this run"
+            f"the table counts {', '.join(there)} as ID, but this run counts {', '.join(here) or 'no set'}"
             if set(here) ^ set(there)
             else ""
         )
@@ -276,12 +276,12 @@ class _Run:
         return (
             ""
             if not share.startswith(("der", "fpr")) or share in here
-            else f"{share} in the table, {', '.join(here)} in this run"
+            else f"the table has {share}, but this run has {', '.join(here)}"
         )
 
     def _other_images(self, names: Sequence[str], metric: str) -> str:
         if metric != "accuracy" and self.inside != self.protocol.inside:
-            return f"the ID set is {self.protocol.inside} in the table, {self.inside} in this run"
+            return f"the ID set is {self.protocol.inside} in the table, but {self.inside} in this run"
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
             here, there = self.results.run.counts.get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
@@ -317,16 +317,16 @@ class _Run:
         stated, run = self.table.settings_of(form, self.model), self.results.run
         there, here = self.protocol.train_images, run.data.train_images or 0  # 0 = none or unknown
         if isinstance(stated, str):
-            return f"settings of {form} in the table: {stated}"
+            return f"{form}: {stated}"
         if there and here not in (0, there) and (overview := run.overview.get(name)) and overview.is_fitted:
-            return f"{form} is fitted on {there} images in the table, on {here} in this run"
+            return f"{form} is fitted on {there} images in the table, but on {here} in this run"
         config = run.detector_settings.get(name)
         if stated and config is None:
             return f"run.json does not contain the settings of {name}"
         known = {setting: config.init_args.get(setting) for setting in stated} if config else {}
         unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
         texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]
-        return f"{form} has {', '.join(texts[0])} in the table, {', '.join(texts[1])} in this run" if unlike else ""
+        return f"{form} has {', '.join(texts[0])} in the table, but {', '.join(texts[1])} in this run" if unlike else ""
 
     def rule(self, metric: str) -> str:
         """The rule of a published figure, in short."""

@@ -133,7 +133,7 @@ def _paired_over_classes(
     several = {name: number for name, number in numbers.items() if number >= 2}
     if over == "classes" and not several:
         raise InvalidArgumentError(
-            "compare_runs: over='classes' requires a set with at least two classes; none has them"
+            "compare_runs: over='classes' requires a set with at least two classes; no set has them"
         )
     if over != "auto":
         return set(several) if over == "classes" else set()
@@ -157,7 +157,7 @@ def _columns(
     like = [column for column in columns if not column.reason]
     if not like:
         reasons = "; ".join(dict.fromkeys(left_out.values())) or "no OOD set was found"
-        raise InvalidArgumentError(f"compare_runs: nothing can be compared: {reasons}")
+        raise InvalidArgumentError(f"compare_runs: no data set can be compared, because {reasons}")
     return like, left_out
 
 

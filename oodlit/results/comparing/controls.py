@@ -76,7 +76,7 @@ def of_untrained(untrained: RunResults, results: RunResults | None = None) -> di
                 )
         if not set(results.detectors) & set(untrained.detectors):
             raise InvalidArgumentError(
-                f"untrained: expected a run with the same detectors, {', '.join(results.detectors)}; got"
+                f"untrained: expected a run with some of the detectors {', '.join(results.detectors)}; got"
                 f" {', '.join(untrained.detectors)}"
             )
     found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in untrained.detectors}
@@ -93,8 +93,8 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         if not low <= 0.5 <= high:
             yield Finding(
                 "controls",
-                f"detector {detector} separates two halves of the ID images, which were divided by key: AUROC"
-                f" {100 * auroc:.1f} %, expected 50 %. Its scores depend on more than the image",
+                f"detector {detector} separates two random halves of the ID images with an AUROC of {100 * auroc:.1f}"
+                " % (expected: 50 %), so its scores depend on more than the image",
             )
     training = frame[(frame["control"] == "training") & (frame["ci_low"] > 0.5) & (frame["auroc"] > CLOSER)]
     if len(training):
@@ -117,8 +117,8 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             ]
             yield Finding(
                 "controls",
-                "these detectors reject shifted images of known classes at least as readily as images of unknown"
-                " classes, so they detect shift instead of novelty (mean AUROC on shifted and on unknown images):"
+                "some detectors reject shifted images of known classes at least as readily as images of unknown"
+                " classes, so they detect shift instead of novelty. Mean AUROC on shifted and on unknown images:"
                 f" {some(texts, 5)}",
             )
     if {"untrained", "semantic"} <= set(means):
@@ -128,7 +128,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         if len(as_good):
             yield Finding(
                 "controls",
-                f"{some([*map(str, as_good.index)], 5)}: an untrained network separates the OOD sets at least as"
+                f"with {some([*map(str, as_good.index)], 5)}, an untrained network separates the OOD sets at least as"
                 " well, so these values tell nothing about the trained network",
             )
 

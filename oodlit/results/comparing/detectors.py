@@ -226,8 +226,8 @@ class _Pairing:
         pair = block.pivot(index="ood_class", columns="detector", values="value")[[detector, other]]
         if without := list(pair.index[pair.isna().any(axis=1)]):
             raise InvalidArgumentError(
-                f"compare: no {self.metric} for {len(without)} classes of {dataset!r} ({', '.join(without[:3])});"
-                f" leave them out with results.recompute(classes=...)"
+                f"compare: {len(without)} classes of {dataset!r} have no {self.metric} ({', '.join(without[:3])});"
+                " leave them out with results.recompute(classes=...)"
             )
         differences = (pair[detector] - pair[other]).to_numpy()
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())

@@ -219,9 +219,9 @@ def _row(rows: TableRows, detector: str, scored: ScoredSet, metric: str) -> Tabl
 
 def _mean(of_metric: Sequence[TableRow], missing: str) -> Value:
     if missing:
-        return Value.undefined(f"{missing} not in this run")
+        return Value.undefined(f"this run does not have {missing}")
     if undefined := [row.dataset for row in of_metric if math.isnan(row.value)]:
-        return Value.undefined(f"{', '.join(undefined)} without a value")
+        return Value.undefined(f"no value on {', '.join(undefined)}")
     return Value(math.fsum(row.value for row in of_metric) / len(of_metric))
 
 

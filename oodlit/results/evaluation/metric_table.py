@@ -65,15 +65,15 @@ def evaluate(
         notes += add_mean_intervals(sets, scored.present, detectors, rows, metrics)
         if scored.missing and scored.present.members:
             notes.append(
-                f"means over the classes of {scored.info.name!r} are over {len(scored.present.members)} of"
-                f" {len(scored.members)} classes: no images of {some(scored.missing, 3)}"
+                f"means over the classes of {scored.info.name!r} use {len(scored.present.members)} of"
+                f" {len(scored.members)} classes; the others have no images: {some(scored.missing, 3)}"
             )
     add_aggregates(sets, detectors, rows, metrics)
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
-            f"{len(rows.undefined)} values are undefined (NaN); first: {first.metric} of {first.detector} on"
-            f" {'/'.join(filter(None, (first.dataset, first.ood_class)))}: {first.reason}; all reasons are in"
+            f"{len(rows.undefined)} values are undefined (NaN), first {first.metric} of {first.detector} on"
+            f" {'/'.join(filter(None, (first.dataset, first.ood_class)))} ({first.reason}); all reasons are in"
             " results.run.undefined",
             UndefinedMetricWarning,
             stacklevel=3,

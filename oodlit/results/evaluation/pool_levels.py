@@ -126,7 +126,7 @@ def add_pool_rows(
 def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
     """One note per pool whose classes have different numbers of images."""
     return [
-        f"pool {name!r}: its classes have {entry.fewest_per_class[0]} to {entry.most_per_class[0]} estimation and"
+        f"pool {name!r}: each class has {entry.fewest_per_class[0]} to {entry.most_per_class[0]} estimation images and"
         f" {entry.fewest_per_class[1]} to {entry.most_per_class[1]} test images; levels weight classes by their test"
         " images"
         for name, entry in pools.items()

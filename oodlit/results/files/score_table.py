@@ -88,8 +88,8 @@ def checked_estimates(
         return None
     if estimates is None:
         raise InvalidArgumentError(
-            f"pool {pools[0].name!r}: missing the severities of the classes; pass the same estimates=... as in the run"
-            " (its file estimates.parquet)"
+            f"pool {pools[0].name!r}: the severities of the classes are missing; pass estimates=... with the content"
+            " of the run's file estimates.parquet"
         )
     if missing := [name for name in ESTIMATES if name not in estimates.columns]:
         raise InvalidArgumentError(f"estimates: missing columns {missing}; found {list(estimates.columns)}")

@@ -220,8 +220,8 @@ def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None
     found = _entry_checksums(parse_json(content, dict, where=str(path))) if known else {}
     if changed := sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name)):
         raise DataError(
-            f"{path}: changed since the run wrote the file: {', '.join(changed)}; the results do not belong to these"
-            " values. Restore the file; to evaluate with other settings, use recompute()"
+            f"{path}: these entries were changed after the run: {', '.join(changed)}. They do not belong to the"
+            " results; restore the file. To evaluate with other settings, use recompute()"
         )
 
 
@@ -238,13 +238,13 @@ def _record(content: bytes, path: Path, kind: type[R]) -> R:
     """The record of complete results."""
     entries = parse_json(content, dict, where=str(path))
     if missing := [name for name in _ENTRIES if name not in entries]:
-        raise DataError(f"{path}: expected run.json of a complete run; missing {', '.join(missing)}; repeat the run")
+        raise DataError(f"{path} is missing {', '.join(missing)}, so the run is incomplete; repeat it")
     # Earlier results of boxes have the checksums of their further tables in a separate entry.
     if isinstance(entries["checksums"], dict):
         entries["checksums"] |= entries.pop("part_checksums", {})
     run = kind.of(entries, where=str(path))
     if missing := [name for name in (TABLE, SCORES) if name not in run.checksums]:
-        raise DataError(f"{path}: the checksums are damaged, missing {', '.join(missing)}")
+        raise DataError(f"{path}: checksums of {', '.join(missing)} are missing; the file is damaged")
     return run
 
 

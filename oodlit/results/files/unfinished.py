@@ -92,8 +92,8 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     finished, missing = list(frames), [info.name for info in run.datasets if info not in frames]
     if not finished:
         raise DataError(
-            f"{folder}: the run was interrupted before it had finished a data set. Detectors fitted by this run are in"
-            f" {folder / 'fitted'}, if the fit was complete; reuse them with fitted=..."
+            f"{folder}: the run was interrupted before it had finished a data set. If the fit was complete, the fitted"
+            f" detectors are in {folder / 'fitted'}; reuse them with OODDetection(fitted=...)"
         )
     left_out = _left_out(run.detectors, frames)
     detectors = [name for name in run.detectors if name not in left_out]

@@ -41,8 +41,8 @@ def class_distribution(
         lines.append(Line(f"{100 * mean:5.1f} %  {name}", (0.0, *x, 1.0), (0.0, *share, 1.0)))
     return Curves(
         f"OOD classes of {info.name}: area above the curve = mean FPR",
-        f"{pretty(results.settings.fpr_name)} of a class at most",
-        f"share of the {len(values)} classes",
+        f"{pretty(results.settings.fpr_name)} of a class",
+        f"share of the {len(values)} classes with at most this value",
         tuple(lines),
         legend="mean FPR",
         steps=True,

@@ -25,7 +25,7 @@ _MAX_BARS = 4
 @singledispatch
 def draw(chart: Chart) -> Figure:
     """Draw a chart as a matplotlib figure."""
-    raise TypeError(f"there is no drawing of a {type(chart).__name__}")
+    raise TypeError(f"cannot draw a {type(chart).__name__}")
 
 
 @draw.register

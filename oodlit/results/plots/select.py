@@ -18,7 +18,7 @@ def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> li
     """Check the names of detectors; None = all."""
     names = list(results.detectors if detectors is None else detectors)
     if not names:
-        raise InvalidArgumentError("a figure requires at least one detector")
+        raise InvalidArgumentError("a figure requires at least one detector, got none")
     results.check_detectors(*names)
     return names
 

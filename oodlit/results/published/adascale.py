@@ -7,7 +7,7 @@ ADASCALE = PublishedTable(
     name="adascale",
     source="S. Regmi, AdaSCALE: Adaptive Scaling for OOD Detection, 2025",
     url="https://github.com/sudarshanregmi/AdaSCALE",
-    tables="only detectors that are missing from OpenOOD's board, and SCALE; with settings of the authors",
+    tables="SCALE, and detectors that are missing from OpenOOD's board, with settings of the authors",
     rule="near and far AUROC, means over more OOD sets than on OpenOOD's board, so not comparable with that board",
     file="adascale.csv",
     protocol=Protocol("images", sets={"near": (), "far": ()}),

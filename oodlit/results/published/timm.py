@@ -46,7 +46,7 @@ TIMM = PublishedTable(
     source="R. Wightman, PyTorch Image Models, results of 2025",
     url="https://github.com/huggingface/pytorch-image-models",
     tables="results/results-*.csv (Apache-2.0): networks by weights tag, image size and crop",
-    rule="top-1 accuracy of all images; on ImageNet-R and -A among their 200 classes",
+    rule="top-1 accuracy over all images; on ImageNet-R and -A, only their 200 classes count",
     file="timm_accuracy.csv",
     protocol=Protocol(
         "images",

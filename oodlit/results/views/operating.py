@@ -77,8 +77,8 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
     inside, outside = results.images(id_dataset(results.datasets).name), results.images(dataset)
     if len(unlabeled := inside[(inside["label"] < 0) | (inside["prediction"] < 0)]):
         raise InvalidArgumentError(
-            f"the joint risk requires labels and predictions of all ID images; {len(unlabeled)} of {len(inside)} images"
-            f" of {id_dataset(results.datasets).name!r} have none"
+            f"the joint risk requires labels and predictions of all ID images, but {len(unlabeled)} of {len(inside)}"
+            f" images of {id_dataset(results.datasets).name!r} have none"
         )
     correct = torch.tensor((inside["label"] == inside["prediction"]).to_numpy())
     both = {name: [torch.tensor(part[name].to_numpy()) for part in (inside, outside)] for name in detectors}
@@ -88,8 +88,8 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
 def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
     """The best detector by joint AUGRC, and what it does at the TPR of the run.
 
-    Such as: "By joint AUGRC at 1 % unknown images, like those of near, KNN is best: at the threshold of the run, it
-    accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of them are errors". Ties are listed.
+    Such as: "If 1 % of the images are unknown, like those of near, KNN has the best joint AUGRC. At the threshold of
+    the run, it accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of them are errors". Ties are listed.
     """
     dataset = ood_set(results, dataset)
     points = operating_points(results, dataset, prior=prior)
@@ -105,9 +105,9 @@ def point_sentence(points: pd.DataFrame, dataset: str, prior: ShareLike) -> str:
     tie = f" (tied with {', '.join(tied[1:])})" if tied[1:] else ""
     low, high = (f"{100 * point[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
-        f"By joint AUGRC at {100 * float(prior):g} % unknown images, like those of {dataset}, {point.detector} is"
-        f" best{tie}: at the threshold of the run, it accepts"
-        f" {100 * point.coverage:.1f} % of the images, and {100 * point.risk:.1f} % [{low}, {high}] of them are errors"
+        f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {point.detector} has the"
+        f" best joint AUGRC{tie}. At the threshold of the run, it accepts {100 * point.coverage:.1f} % of the images,"
+        f" and {100 * point.risk:.1f} % [{low}, {high}] of them are errors"
     )
 
 
@@ -125,5 +125,5 @@ def ood_set(results: RunResults, dataset: str | None) -> str:
             raise InvalidArgumentError(f"operating_points: expected the name of an OOD set, one of {names}")
         return names[0]
     if results.dataset(dataset).role is not Role.OOD:
-        raise InvalidArgumentError(f"operating_points: expected an OOD set, one of {names}, got {dataset!r}")
+        raise InvalidArgumentError(f"operating_points: expected one of the OOD sets {names}, got {dataset!r}")
     return dataset

@@ -81,7 +81,7 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
     names = datamodule.class_names
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
-            f"the object detector has the classes {', '.join(module.class_names[:8])}, the data has"
+            f"the object detector has the classes {', '.join(module.class_names[:8])}, but the data has"
             f" {', '.join(names[:8])}; pass the classes of the detector to the data: ObjectBenchmark(...,"
             " class_names=module.class_names)"
         )
@@ -263,7 +263,7 @@ class BoxRecorder(ScoredRun):
         """Describe how to continue with the folder of an interrupted run."""
         if not self.is_fitted or not (kept / FITTED).is_dir():
             return ""
-        return f"the fit is kept: ObjectDetection(fitted={str(kept / FITTED)!r}, ...); resume=True resumes the run"
+        return f"reuse the fit with ObjectDetection(fitted={str(kept / FITTED)!r}, ...), or resume with resume=True"
 
 
 def _digest(annotations: Annotations) -> str:

@@ -46,16 +46,16 @@ def _mark(shown: Shown, column: Column) -> None:
         cell = column.cells[shown.results.detectors.index(name)]
         cell.in_group = bool(in_group) and tells
         if not cell.best and not math.isnan(cell.sort):
-            cell.title += f"; {100 * difference:+.2f} points to {best}, corrected p = {p_value:.2g}"
+            cell.title += f"; {100 * difference:+.2f} points compared with {best}, corrected p = {p_value:.2g}"
 
 
 def _costs(shown: Shown) -> list[Column]:
     """Columns of measured times."""
-    scoring = "scoring without the shared forward pass of the network; extra forward passes included"
+    scoring = "time to score an image after the shared forward pass of the network, including extra forward passes"
     columns: list[Column] = []
     for times, label, metric, what in (
         (shown.costs, "ms per image", "ms_per_image", scoring),
-        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty without a fit"),
+        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty for detectors without a fit"),
     ):
         values = [times[name] for name in shown.results.detectors]
         if not all(map(math.isnan, values)):

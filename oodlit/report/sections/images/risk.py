@@ -61,7 +61,7 @@ def _over_priors(joint: Mapping[str, JointRanking]) -> Curves:
         least = (1 - (1 - PRIORS) * ranking.accuracy) ** 2 / 2
         values = np.array([joint_augrc_of(ranking, prior) for prior in PRIORS.tolist()]) - least
         lines.append(Line(name, tuple(PRIORS.tolist()), tuple(values.tolist())))
-    title = "Joint AUGRC above that of a perfect detector"
+    title = "Joint AUGRC minus that of a perfect detector"
     return Curves(title, "unknown images in the traffic", title, tuple(lines), near_zero=True)
 
 
