@@ -46,7 +46,7 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     digests = {key: key_digest(stream.full_key(key)) for key in given}
     repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
     missing = sorted(key for key, digest in digests.items() if digest not in times)
-    parts = [f"{int(counts.sum())} samples were read by all processes and workers, expected {len(source)}"]
+    parts = [f"all processes and workers together read {int(counts.sum())} samples, expected {len(source)}"]
     parts += [f"{len(repeated)} keys were read more than once ({_shown(repeated)})"] if repeated else []
     parts += [f"{len(missing)} keys were never read ({_shown(missing)})"] if missing else []
     if len(given) != len(source):

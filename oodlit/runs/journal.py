@@ -63,7 +63,7 @@ class Journal:
     def files(self, process: int | None = None) -> list[Path]:
         """The files of one process, or of all."""
         if self.folder.is_symlink():
-            raise DataError(f"{self.folder}: is a link; expected a folder that oodlit created")
+            raise DataError(f"{self.folder} is a link; expected a folder that oodlit created")
         return sorted(self.folder.glob(f"*{self.suffix}" if process is None else f"*-{process:04d}{self.suffix}"))
 
     def read(self, file: Path) -> Any:
@@ -75,7 +75,7 @@ class Journal:
         try:
             return read_json(file, object) if self.suffix == ".json" else _loaded(file.read_bytes())
         except Exception as error:  # torch raises nearly anything
-            raise DataError(f"{file}: damaged ({type(error).__name__}); start without resuming") from error
+            raise DataError(f"{file} is damaged ({type(error).__name__}); start without resuming") from error
 
     def write(self, stream: str, process: int, entry: Mapping[str, Any]) -> None:
         """Write the entry of a stream and process; it replaces the earlier entry."""

@@ -148,7 +148,7 @@ def check_memory(
         shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
-            f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}) and {available / 1e9:.2f} GB are"
+            f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}), but {available / 1e9:.2f} GB are"
             f" free; set bank_size of KNN, or remove detectors that need the largest of these{fewer}"
         )
     return needed
@@ -179,7 +179,7 @@ def check_is_list(owner: str, detectors: object) -> None:
         InvalidArgumentError: `detectors` is not a list.
     """
     if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; expected a list of detectors")
+        raise InvalidArgumentError(f"{owner}: expected a list of detectors, got detectors={detectors!r}")
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
@@ -225,8 +225,8 @@ def warn_of_many_predictions(needed: int) -> None:
     """Warn if `trainer.predict(return_predictions=True)` would keep very large outputs in memory."""
     if needed > MANY_BYTES:
         warnings.warn(
-            f"trainer.predict keeps the outputs of all images in memory, {needed / 1e9:.1f} GB per process;"
-            " pass return_predictions=False, since the results do not require these outputs",
+            f"trainer.predict keeps the outputs of all images in memory ({needed / 1e9:.1f} GB per process),"
+            " although the results do not require them; pass return_predictions=False to trainer.predict",
             stacklevel=3,
         )
 

@@ -83,7 +83,7 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     if added < LEAST_SECONDS:
         return ""
     return (
-        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)}; about {duration(added)} added for the"
+        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)}; this adds about {duration(added)} for the"
         f" remaining {to_come:,} images"
     )
 

@@ -206,7 +206,7 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
     if smallest := getattr(error, _SMALLEST, ""):
         finding += f"\n  smallest example: {smallest}"
     if _uses_undeclared_head(root_of(error)):
-        finding += "\n  hint: `_fit` uses the head, which is None unless 'head' is in needs"
+        finding += "\n  hint: `_fit` uses the head; add 'head' to `needs`, otherwise the head is None"
     if where := place_of(detector, root_of(error)):
         finding += f"\n  where: {where}"
     excuse = f"{{{check!r}: 'the reason'}}"

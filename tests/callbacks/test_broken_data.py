@@ -56,7 +56,7 @@ def test_train_stream_without_a_usable_image_says_why_nothing_is_fitted():
 @pytest.mark.parametrize("role", [Role.TRAIN, Role.ID, Role.SHIFT])
 def test_labels_beyond_the_classes_of_the_network_are_refused(role):
     others = [s for s in make_streams() if s.role is not role]
-    with pytest.raises(DataError, match=r"'odd': label 9 of 'odd/0', but the network has 6 classes, 0..5"):
+    with pytest.raises(DataError, match=r"'odd': 'odd/0' has label 9, but the network has 6 classes, 0..5"):
         predict([Mahalanobis()], [*others, stream("odd", role, label=9)])
 
 

@@ -198,7 +198,7 @@ def test_damaged_progress_is_named(tmp_path):
     run(tmp_path, kill_at=20)
     (file,) = (tmp_path / ".progress").glob("*.pt")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(DataError, match=r"\.pt: damaged .*start without resuming"):
+    with pytest.raises(DataError, match=r"\.pt is damaged .*start without resuming"):
         run(tmp_path)
     _, seen = run(tmp_path, resume=False)
     assert seen == sum(BATCHES.values())

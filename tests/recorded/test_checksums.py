@@ -82,7 +82,7 @@ def test_files_of_equal_shape_are_not_exchanged(cache: Path, tmp_path: Path) -> 
     content = one.read_bytes()
     one.write_bytes(other.read_bytes())
     other.write_bytes(content)
-    with pytest.raises(DataError, match="damaged .*checksum"):
+    with pytest.raises(DataError, match=r"damaged .*checksum"):
         rows_in(folder)
 
 

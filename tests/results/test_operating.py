@@ -86,8 +86,8 @@ def test_sets_that_do_not_fit(results: Results) -> None:
 def test_sentence(results: Results) -> None:
     point = results.operating_points(prior=0.01).iloc[0]
     assert operating_sentence(results).startswith(
-        "If 1 % of the images are unknown, like those of near, good has the best joint AUGRC. At the threshold of the run,"
-        f" it accepts {100 * point.coverage:.1f} %"
+        "If 1 % of the images are unknown, like those of near, good has the best joint AUGRC. At the threshold of the"
+        f" run, it accepts {100 * point.coverage:.1f} %"
     )
 
 

@@ -174,7 +174,7 @@ def test_error_of_most_checks_is_reported_once_with_a_hint():
     assert len(found) > 11
     first, *others = found.values()
     assert "found: AttributeError: 'NoneType' object has no attribute 'weight'" in first
-    assert "unless 'head' is in needs" in first
+    assert "add 'head' to `needs`" in first
     assert all(m.startswith("UsesHead() violates clause '") for m in others)
     assert all(m.endswith(f": same error as in {next(iter(found))}") for m in others)
 
@@ -183,7 +183,7 @@ def test_error_of_most_checks_is_reported_once_with_a_hint():
 def test_hint_at_the_head_where_it_is_the_head(kind, hinted):
     with pytest.raises(ConformanceError) as raised:
         checks()["check_higher_is_id"](kind)
-    assert ("unless 'head' is in needs" in str(raised.value)) is hinted
+    assert ("add 'head' to `needs`" in str(raised.value)) is hinted
 
 
 def test_exemption_is_reported_for_python():

@@ -54,9 +54,10 @@ class FeatureRecorder(Recorder):
         known = cached | {stream.name for stream in self.streams}
         if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
             raise InvalidArgumentError(
-                f"FeatureCache: the cache would be incomplete: data set {unread[0]!r} is neither cached nor read by"
-                " this run. For the training set, pass train_thresholds=True to OODDetection. For a data set that an"
-                " interrupted run has read, pass resume=False. Otherwise, remove the data set from the data module"
+                f"FeatureCache: the cache would be incomplete, because data set {unread[0]!r} is neither cached nor"
+                " read by this run. For the training set, pass OODDetection(train_thresholds=True). For a data set"
+                " that an interrupted run has read, pass OODDetection(resume=False). Otherwise, remove the data set"
+                " from the data module"
             )
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:

@@ -214,7 +214,7 @@ class Recording:
         """Refuse to overwrite a head file in a folder without a cache."""
         if is_new and (self.folder / HEAD).exists() and not any(map(_is_of_rows, self.folder.glob("rows-*"))):
             raise InvalidArgumentError(
-                f"{self.folder}: contains {HEAD} but no cache; choose another folder for the cache"
+                f"{self.folder} contains {HEAD} but no cache; choose another folder for the cache"
             )
 
     def _check(self, recorded: Mapping[str, Any]) -> None:

@@ -161,7 +161,7 @@ class ImageRecorder(ScoredRun):
         self.bank = place_bank(statistics, facts, self.trainer, self.images.bank)
         needed = check_memory(statistics, facts, to_fit, processes=self.trainer.num_devices)
         pl.utilities.rank_zero_info(
-            f"oodlit: the fit on {facts.num_train} training images takes up to {needed / 1e6:.1f} MB"
+            f"oodlit: the fit on {facts.num_train} training images takes up to {needed / 1e6:.1f} MB of memory"
             f" per process{'; ' * bool(self.bank)}{self.bank}"
         )
         return statistics

@@ -131,9 +131,9 @@ def check_labels(outputs: Outputs, stream: Stream) -> None:
     if bad:
         key = bad[0] if outputs.keys is None else outputs.keys[bad[0]]
         raise DataError(
-            f"data set {stream.name!r}: label {int(outputs.labels[bad[0]])} of {key!r}, but the network has {classes}"
-            f" classes, 0..{classes - 1}; check the class list of the data, or use a network that was trained"
-            " on these classes"
+            f"data set {stream.name!r}: {key!r} has label {int(outputs.labels[bad[0]])}, but the network has {classes}"
+            f" classes, 0..{classes - 1}; check the class list of the data, or use a network that was trained on these"
+            " classes"
         )
 
 

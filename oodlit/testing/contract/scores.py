@@ -32,7 +32,7 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
             scores = detector.score(outputs)
             assert isinstance(scores, Tensor), f"expected a tensor, score returned {type(scores).__name__}"
             assert scores.shape == (len(outputs),), f"shape {tuple(scores.shape)} for {len(outputs)} images"
-            assert scores.dtype in {torch.float32, torch.float64}, f"dtype {scores.dtype}"
+            assert scores.dtype in {torch.float32, torch.float64}, f"expected float scores, got {scores.dtype}"
             assert scores.device == outputs.device, f"device {scores.device} for outputs on {outputs.device}"
             assert not scores.requires_grad, "the scores require a gradient"
         scores = detector.score(data.tests.to(device))

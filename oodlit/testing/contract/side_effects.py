@@ -119,7 +119,7 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
             found = scores(change)
         except Exception as error:
             raise AssertionError(
-                f"with undeclared fields {change} (needs: {', '.join(sorted(at_score))}):"
+                f"fit or score failed with undeclared fields {change} (needs: {', '.join(sorted(at_score))}):"
                 f" {type(error).__name__}: {error}"
             ) from error
         assert_same_scores(found, expected, what=f"undeclared fields {change}")
