@@ -74,7 +74,7 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     Example:
         >>> scores = [Span("scores", "msp", 0.1, 100), Span("scores", "knn", 2.0, 100)]
         >>> longer_than_backbone([Span("backbone", "", 0.4, 100), *scores], 90_000)
-        'slower than the backbone (4 ms/image): knn 20 ms/image; about 30 min added for the remaining 90,000 images'
+        'slower than the backbone (4 ms/image): knn 20 ms/image; this adds about 30 min for the remaining 90,000 images'
     """
     backbone = sum(_ms(span) for span in spans if span.part == "backbone")
     costs = {span.detector: rows * _ms(span) for span in spans if span.part == "scores"}

@@ -215,7 +215,7 @@ def test_curves_are_chosen_by_name_and_read_off_by_pointing(opened: Any) -> None
     assert coloured.count() == pressed.count() == 5
     box.locator("svg").hover()
     read = str(box.locator(".readout").text_content())
-    found = dict(re.findall(r"(\w+) ([\d.]+) %", read.partition("of OOD accepted: ")[2]))
+    found = dict(re.findall(r"(\w+) ([\d.]+) %", read.partition("OOD images accepted: ")[2]))
     assert sorted(found) == sorted(pressed.all_text_contents())
     assert all(0 <= float(value) <= 100 for value in found.values())
 
@@ -228,7 +228,7 @@ def test_values_read_off_are_those_of_the_scores(opened: Any) -> None:
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (8 + 380 * 0.05**0.5) / 428)  # 95 % of ID
     read = str(page.locator("#r0-roc0 .readout").text_content())
     assert abs(float(read.split(maxsplit=1)[0]) - 95) < 0.5
-    found = re.findall(r"(\w+) ([\d.]+) %", read.partition("of OOD accepted: ")[2])
+    found = re.findall(r"(\w+) ([\d.]+) %", read.partition("OOD images accepted: ")[2])
     assert len(found) == 5
     inside, near = (results.images(name) for name in ("val", "near"))
     for name, value in found:

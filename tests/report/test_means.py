@@ -40,4 +40,4 @@ def test_the_page_shows_them(tmp_path) -> None:
     write_report({"run": run(controls=True, aggregates={"near": ["far", "other"]})}, page)
     text = page.read_text()
     assert "near: mean over far, other" in text
-    assert "Not defined: this run does not have other." in text
+    assert "Undefined: this run does not have other." in text

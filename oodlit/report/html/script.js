@@ -80,7 +80,7 @@ all(".roc").forEach(box => {
     if (y < 8 || y > 388) return;
     cursor.setAttribute("y1", y); cursor.setAttribute("y2", y); cursor.setAttribute("visibility", "visible");
     const fpr = g => 100 * ((at(g, y) - 46) / 840) ** 2;
-    readout.textContent = `${(100 - 100 * ((y - 8) / 380) ** 2).toFixed(1)} % of ID kept; of OOD accepted: ` +
+    readout.textContent = `${(100 - 100 * ((y - 8) / 380) ** 2).toFixed(1)} % of ID images kept; OOD images accepted: ` +
       order.map(b => `${b.dataset.d} ${fpr(lines[b.dataset.d]).toFixed(1)} %`).join(", ");
   });
 });
