@@ -98,7 +98,7 @@ class OODModule(Module):
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
                 f"OODModule: expected a network, got the OODModule {self.name}. Wrapping it again would lose its"
-                " transform and head; use it directly (in a configuration: as class_path), or pass its network"
+                " transform and head; use it directly (in a configuration, name it as class_path), or pass its network"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(

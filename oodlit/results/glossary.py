@@ -12,7 +12,7 @@ from oodlit.results.info import DatasetInfo
 
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {
-    MEAN: "mean over the classes of an OOD set, each with the same weight (headline), or over the levels of a pool",
+    MEAN: "mean over the classes of an OOD set, each with the same weight, or over the levels of a pool",
     POOLED: "value over all images of an OOD set together, regardless of class",
 }
 _SETS = {

@@ -251,9 +251,9 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
     try:
         content = load_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidArgumentError(f"limits {file}: not readable: {error.strerror}") from error
+        raise InvalidArgumentError(f"limits {file} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise InvalidArgumentError(f"limits {file}: not valid YAML: {' '.join(str(error).split())}") from error
+        raise InvalidArgumentError(f"limits {file} are not valid YAML: {' '.join(str(error).split())}") from error
     entries = content.get("fail_if") if isinstance(content, dict) and set(content) == {"fail_if"} else None
     if not isinstance(entries, list) or not entries:
         raise InvalidArgumentError(

@@ -136,7 +136,7 @@ def make(factory: Factory) -> Detector:
 def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
     """Raise a RequirementError if a detector does not apply to a problem with these facts."""
     if reason := detector.why_not(facts):
-        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: {reason}; pass another problem=")
+        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: {reason}; pass another problem=...")
 
 
 def _run(
@@ -146,7 +146,7 @@ def _run(
     clause = clause_of(check)
     reason = clause.applies(detector)
     if reason and excuse:
-        message = f"does not apply ({reason}) but is expected to fail; remove it from expected_failures"
+        message = f"this check does not apply ({reason}) but is expected to fail; remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     if reason:
         return Row(check.__name__, "not applicable", reason, clause.id)
@@ -157,7 +157,7 @@ def _run(
             return Row(check.__name__, "expected failure", excuse, clause.id)
         return Row(check.__name__, "failed", _reported_once(error, check, detector, reported), clause.id)
     if excuse:
-        message = f"passes but is expected to fail ({excuse}); remove it from expected_failures"
+        message = f"this check passes but is expected to fail ({excuse}); remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
 

@@ -79,7 +79,7 @@ def test_streams_of_one_image_and_without_labels():
     streams = [stream("val", Role.ID, 1, label=-1), stream("far", Role.OOD, 1)]
     results = predict([MSP()], streams).results
     assert results.value("fpr95", dataset="far", detector="msp") in (0.0, 1.0)
-    assert "accuracy of 'val': not computed, because the images have no labels" in results.run.notes
+    assert "accuracy of 'val' could not be computed, because the images have no labels" in results.run.notes
 
 
 def test_iterable_of_ten_with_two_workers():

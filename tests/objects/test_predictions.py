@@ -165,7 +165,7 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -
         ({"bbox": [70, 1, 5, 5]}, r"1 boxes lie outside of their image \(first: box 1: \[70.0, .* expected pixels"),
         ({"bbox": [-9, 1, 5, 5]}, r"1 boxes lie outside of their image"),
         ({"bbox": [5, 5, -1, 2]}, "1 boxes have a negative width or height .* \\[x, y, width, height\\] in JSON"),
-        ({"category_id": None}, "2 of 3 boxes have category_id; expected all or none"),
+        ({"category_id": None}, "2 of 3 boxes have a category_id; expected all or none"),
         ({"category_id": [1]}, r"category_id to be text or an integer, got \[1\]"),
     ],
 )
@@ -196,7 +196,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     refused("2 boxes have features that are not finite", features=[[np.inf], [-np.inf], [1.0]])
     refused(r"category_id .* got \[17\]", category_id=[[17], [18], [17]])
     refused(r"category_id .* got 17\.0", category_id=[17.0, 18.0, 17.0])
-    refused("2 of 3 boxes have category_id; expected all or none", category_id=[17, None, 17])
+    refused("2 of 3 boxes have a category_id; expected all or none", category_id=[17, None, 17])
     refused("1 boxes or confidences are not finite", confidence=[0.1, float("nan"), 0.2])
     refused("image_id to be text or integers, got double", image_id=[1.0, 2.0, 3.0])
     with pytest.raises(UnknownNameError, match=r"unknown column of boxes\.parquet 'enrgy'; did you mean 'energy'"):

@@ -262,7 +262,7 @@ def test_what_does_not_fit_is_named() -> None:
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
     refused([inside, moved], InvalidArgumentError, "expected every key to begin with .*, got 'near/0'")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
-    refused(taken, InvalidArgumentError, r"columns of the table of boxes; rename \['overlap'\]")
+    refused(taken, InvalidArgumentError, r"columns of the boxes; rename \['overlap'\]")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
     refused([inside, sized], DataError, r"1 images differ from their annotated size, first near/0: .* predicted on 7x7")
 

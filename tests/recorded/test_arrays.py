@@ -101,7 +101,7 @@ def test_features_alone_are_enough_for_detectors_of_features(sets):
     assert "logits" in results.run.not_applicable["msp"]
     # Without logits nobody has predicted anything: no accuracy, and nothing that is made of right and wrong.
     assert not results.table["metric"].str.contains("accuracy|id_auroc|der|oscr|aurc").any()
-    assert "accuracy of 'id': not computed, because the images have no predictions" in results.run.notes
+    assert "accuracy of 'id' could not be computed, because the images have no predictions" in results.run.notes
     assert any("training images have no predictions" in note for note in results.run.notes)
 
 

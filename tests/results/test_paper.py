@@ -76,7 +76,7 @@ def test_without_a_distinguishable_detector_nothing_is_bold(results: Results) ->
     same = Results.from_scores(frame, results.datasets, ["msp", "copy"], bootstrap=0)
     table = paper_table(same)
     assert not any(cell.is_best for cell in column(table, "near", "AUROC").cells)
-    assert any("Columns without bold: no detector" in note for note in table.notes)
+    assert any("In columns without bold, no detector" in note for note in table.notes)
     assert not any(cell.is_best for cell in column(paper_table(same, detectors=["msp"]), "near", "AUROC").cells)
 
 

@@ -213,8 +213,8 @@ def test_what_is_not_computed_is_noted():
     frame = frame[frame["dataset"] != "train"].assign(label=-1)
     results = Results.from_scores(frame, DATASETS[1:], DETECTORS, bootstrap=0)
     notes = "\n".join(results.run.notes)
-    assert "der95, der99: not computed, because no training images were scored" in notes
-    assert "accuracy of 'val': not computed, because the images have no labels" in notes
+    assert "der95, der99 could not be computed, because no training images were scored" in notes
+    assert "accuracy of 'val' could not be computed, because the images have no labels" in notes
     assert not results.table["metric"].str.contains("der|accuracy|oscr").any()
     stated = [DatasetInfo("val", Role.ID, num_samples=300), DatasetInfo("far", Role.OOD, num_samples=41)]
     frame = frame[frame["dataset"].isin(["val", "far"])]

@@ -223,7 +223,7 @@ def _images(entries: Sequence[_Entry], problems: Problems) -> _Images:
     for position, entry in enumerate(entries):
         identity, where = id_text(entry.get("id")), f"images[{position}]"
         if identity is None:
-            problems.add("images without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
+            problems.add("images without id", f"{where}: {entry.get('id')!r}", "ids are text or integers")
             continue
         if identity in found:
             problems.add("repeated image ids", f"{where}: {identity}")
@@ -271,7 +271,7 @@ class _Objects:
         """Add one annotation, or its problem."""
         identity = id_text(entry.get("id"))
         if identity is None:
-            self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "expected text or an integer")
+            self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "ids are text or integers")
             return
         where = f"{where}, id {identity}"
         if identity in self.seen:

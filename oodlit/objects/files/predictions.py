@@ -267,7 +267,7 @@ def _categories(values: list[Any], path: Path) -> list[Any] | None:
     """Ids or names of classes; None if no box has any."""
     known = [value for value in values if value is not None]
     if 0 < len(known) < len(values):
-        raise DataError(f"{path}: {len(known)} of {len(values)} boxes have category_id; expected all or none")
+        raise DataError(f"{path}: {len(known)} of {len(values)} boxes have a category_id; expected all or none")
     if wrong := [value for value in known if id_text(value) is None]:
         raise DataError(f"{path}: expected category_id to be text or an integer, got {wrong[0]!r}")
     return values if known else None

@@ -78,7 +78,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"detector names must differ from columns of the table of boxes; rename {taken}")
+        raise InvalidArgumentError(f"detector names must differ from the columns of the boxes; rename {taken}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),

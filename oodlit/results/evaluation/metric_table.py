@@ -51,7 +51,7 @@ def evaluate(
     if of_training and not sets.train:
         has_some = any(map(len, sets.of(Role.TRAIN)))
         why = "the training images have no predictions" if has_some else "no training images were scored (role 'train')"
-        notes.append(f"{', '.join(of_training)}: not computed, because {why}")
+        notes.append(f"{', '.join(of_training)} could not be computed, because {why}")
     thresholds = {}
     for detector in detectors:
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
@@ -93,7 +93,7 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
             notes.append(
-                f"{names} of {scored.info.name!r}: not computed, because the images have no {_missing(scored)}s"
+                f"{names} of {scored.info.name!r} could not be computed, because the images have no {_missing(scored)}s"
             )
             continue
         for name, members in {"": np.arange(len(scored)), **scored.members}.items():
@@ -147,7 +147,7 @@ class _DetectorEvaluation:
         if all(bool(values.isnan().all()) for values in scored):  # detectors that read images may have no such scores
             names = [metric.name for metric in self.metrics if "training" in metric.entry.needs]
             self.notes.append(
-                f"{self.detector}: {', '.join(names)} not computed, because the detector did not score the"
+                f"{self.detector}: {', '.join(names)} could not be computed, because the detector did not score the"
                 " training images"
             )
             return {}
@@ -189,8 +189,9 @@ class _DetectorEvaluation:
             lost += [m.entry for m in self.metrics if role is Role.ID and "id_labels" in m.entry.needs]
             *names, last = dict.fromkeys(entry.name for entry in lost)
             self.notes.append(
-                f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} not computed,"
-                f" because {int((~scored.is_labelled).sum())} of {len(scored)} images have no {_missing(scored)}"
+                f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} could not be"
+                f" computed, because {int((~scored.is_labelled).sum())} of {len(scored)} images have no"
+                f" {_missing(scored)}"
             )
         if not self.thresholds.keys() & set(self.settings.der_names):
             missing.add("training")

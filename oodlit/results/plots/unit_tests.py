@@ -32,7 +32,7 @@ def unit_tests(results: RunResults, dataset: str | None = None, *, detectors: Se
     shares, failed = (estimates(results, info.name, metric) for metric in (fpr, "unit_test_failures"))
     tests = [name for name in info.class_names or ("",) if (names[0], name) in shares]
     return Grid(
-        f"{pretty(fpr)} on {info.name}: red above {100 * limit:g} % = failed",
+        f"{pretty(fpr)} on {info.name}: tests above {100 * limit:g} % (red) fail",
         tuple(name or info.name for name in tests),
         tuple(names),
         tuple(tuple(shares[detector, name] for detector in names) for name in tests),

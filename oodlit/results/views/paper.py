@@ -200,13 +200,13 @@ def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool
     yield "Values in percent." + (f" Means over the OOD classes: {', '.join(grouped)}." if grouped else "")
     if any(cell.is_best for column in table for cell in column.cells):
         yield (
-            f"Bold: the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the best on"
-            f" these images (paired one-sided test, Bonferroni, {confidence})."
+            "Bold marks the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the"
+            f" best on these images (paired one-sided test, Bonferroni, {confidence})."
         )
     if any(column.better and not any(cell.is_best for cell in column.cells) for column in table):
-        yield "Columns without bold: no detector is distinguishable from the best."
+        yield "In columns without bold, no detector is distinguishable from the best."
     if intervals:
-        yield f"Brackets: {confidence} confidence intervals; averages have none."
+        yield f"Brackets show {confidence} confidence intervals; averages have none."
 
 
 def _settings(results: RunResults, names: Mapping[str, str]) -> Iterator[str]:

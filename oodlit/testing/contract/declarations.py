@@ -40,7 +40,7 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
         f"the constructor accepts *{variable[0]}; declare its arguments by name" if variable else ""
     )
     assert repr(type(detector)(**detector.settings)) == repr(detector), (
-        "a detector created with detector.settings has another repr"
+        "a detector created with detector.settings has another repr than this detector"
     )
 
 

@@ -74,7 +74,8 @@ _FAULTS: dict[str, Callable[[Problem], Problem]] = {
 
 
 @clause(
-    "logit-constant", "A constant in the bias of all classes, which the softmax ignores, does not reverse the detector."
+    "logit-constant",
+    "Adding a constant to the bias of all classes, which the softmax ignores, does not reverse the detector.",
 )
 def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
     """Shift the mean of the largest logits to zero, far below, and far above."""
@@ -84,7 +85,7 @@ def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
         data = _with_constant(problem(), constant)
         auroc = auroc_of(fitted(factory, data).score(data.tests), data.tests_are_id)
         assert auroc >= min(MIN_AUROC, usual), (
-            f"with {constant:.3g} added to the bias of all classes the AUROC on separated data fell from {usual:.3f}"
+            f"with {constant:.3g} added to the bias of all classes, the AUROC on separated data fell from {usual:.3f}"
             f" to {auroc:.3f}; expected at least {MIN_AUROC}"
         )
 

@@ -30,10 +30,14 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
         detector = fitted(factory, data if device == "cpu" else _on(data, device)).to(device)
         for outputs in (data.tests.to(device), select(data.tests, slice(0, 1)).to(device)):
             scores = detector.score(outputs)
-            assert isinstance(scores, Tensor), f"expected a tensor, score returned {type(scores).__name__}"
-            assert scores.shape == (len(outputs),), f"shape {tuple(scores.shape)} for {len(outputs)} images"
+            assert isinstance(scores, Tensor), f"expected score to return a tensor, got {type(scores).__name__}"
+            assert scores.shape == (len(outputs),), (
+                f"expected one score per image, got shape {tuple(scores.shape)} for {len(outputs)} images"
+            )
             assert scores.dtype in {torch.float32, torch.float64}, f"expected float scores, got {scores.dtype}"
-            assert scores.device == outputs.device, f"device {scores.device} for outputs on {outputs.device}"
+            assert scores.device == outputs.device, (
+                f"the scores are on {scores.device}, but the outputs are on {outputs.device}"
+            )
             assert not scores.requires_grad, "the scores require a gradient"
         scores = detector.score(data.tests.to(device))
         expected = scores if expected is None else expected
@@ -143,7 +147,7 @@ def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
             if "nan" not in str(error).lower():
                 raise AssertionError(f"NaN in {name} raised an error that does not mention NaN: {error}") from error
         else:
-            raise AssertionError(f"NaN in {name} of image 1 was scored {float(scores[1]):.6g}")
+            raise AssertionError(f"NaN in {name} of image 1 raised no error; the score is {float(scores[1]):.6g}")
 
 
 def _with_nan(outputs: Outputs, name: str) -> Outputs:

@@ -25,7 +25,7 @@ def terms(results: Results) -> dict[str, str]:
     """Metrics mentioned in notes and undefined values, with their meaning."""
     found: dict[str, str] = {}
     for line in [*results.run.notes, *(one.metric for one in results.run.undefined)]:
-        for word in re.findall(r"[a-z_]+[\d.]*\d|[a-z_]+", line.partition(" not computed")[0]):
+        for word in re.findall(r"[a-z_]+[\d.]*\d|[a-z_]+", line.partition(", because")[0]):
             names = results.settings.der_names if word == "der" else [word]
             found |= {name: text for name in names if (text := meaning(name, results.settings))}
     return found
