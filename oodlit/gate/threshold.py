@@ -118,7 +118,7 @@ def threshold_of(
     if fpr is not None and tpr is not None:
         raise InvalidArgumentError(f"Gate: expected either tpr or fpr, got tpr={tpr} and fpr={fpr}")
     if fpr is None and dataset is not None:
-        raise InvalidArgumentError(f"Gate: dataset={dataset!r} requires fpr=...; tpr refers to the ID set")
+        raise InvalidArgumentError(f"Gate: dataset={dataset!r} requires fpr=..., since tpr is for the ID set")
     inside = id_dataset(results.datasets).name
     id_scores = scores_of(results, detector, inside)
     if fpr is None:

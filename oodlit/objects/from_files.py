@@ -192,7 +192,7 @@ def read_head(path: _Path) -> Head:
     try:
         tensors = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: not readable as safetensors ({error})") from error
+        raise DataError(f"{path} cannot be read as safetensors ({error})") from error
     if "weight" not in tensors:
         raise DataError(f"{path}: expected a tensor named 'weight', got {', '.join(tensors) or 'none'}")
     return Head(tensors["weight"], tensors.get("bias"))

@@ -80,7 +80,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
         content = load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{file}: not valid YAML ({reason})") from error
+        raise DataError(f"{file} is not valid YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
         raise InvalidArgumentError(f"{file}: expected at least the line `id: FILE`; see docs/features.md")
     for key in content:

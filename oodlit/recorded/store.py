@@ -102,7 +102,7 @@ class PartWriter:
             fsync(self.folder)
         except (OSError, SafetensorError) as error:
             (self.folder / name).unlink(missing_ok=True)
-            raise OSError(f"{self.folder / name}: cannot write ({error})") from error
+            raise OSError(f"{self.folder / name} cannot be written ({error})") from error
         self.parts.append((name, len(keys)))
         self.checksums[name] = checksum_of(self.folder / name)
 
@@ -165,7 +165,7 @@ class StoredRows(RowSource):
             part = self._part(file)
             sizes = {name: part.get_slice(name).get_shape() for name in part.keys()}  # noqa: SIM118 - no mapping
         except (OSError, SafetensorError) as error:
-            raise DataError(f"{self.folder / file}: missing or damaged ({error}){AGAIN}") from error
+            raise DataError(f"{self.folder / file} is missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows}:
             raise DataError(f"{self.folder / file}: expected {rows} rows in every array, got {sorted(counts)}{AGAIN}")
@@ -280,8 +280,8 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     try:
         file = file_inside(folder, HEAD)
         if manifest.head_checksum and checksum_of(file) != manifest.head_checksum:
-            raise DataError(f"{file}: missing or damaged (the checksum does not match {MANIFEST}){AGAIN}")
+            raise DataError(f"{file} is missing or damaged (the checksum does not match {MANIFEST}){AGAIN}")
         head = load_file(file)
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
-        raise DataError(f"{folder / HEAD}: missing or damaged ({error}){AGAIN}") from error
+        raise DataError(f"{folder / HEAD} is missing or damaged ({error}){AGAIN}") from error

@@ -115,7 +115,7 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
             continue
         file = file_inside(path.parent, name)
         if not file.is_file():
-            raise DataError(f"{path}: missing thumbnail {name!r} of {key!r}; {_WITHOUT.format(path.parent)}")
+            raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; {_WITHOUT.format(path.parent)}")
         found[key] = _url_of_file(file)
     return found
 

@@ -151,8 +151,8 @@ class Crossing:
         place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
         low, high, value = (_text(row["metric"], row[name]) for name in ("ci_low", "ci_high", "value"))
         ends = f" [{low.removesuffix(' %')}, {high.removesuffix(' %')}]" if math.isfinite(row["ci_low"]) else ""
-        text = f"{row['detector']}: {row['metric']} on {place} is {value}{ends}, limit {self.limit.sign}"
-        text += f" {self.limit.shown_number}"
+        text = f"{row['detector']}: {row['metric']} on {place} is {value}{ends}"
+        text += f" (fails if {self.limit.sign} {self.limit.shown_number})"
         if self.classes:
             text += f"; {', '.join(self.classes)}"
         if self.keys:
@@ -200,7 +200,7 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("seven",))]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> print(*crossings(results, ["msp: fpr95 on near/seven > 10%", "msp: mean_auroc < 0.5"]))
-        msp: fpr95 on near/seven is 100 % [20.65, 100], limit > 10%; images: near/0
+        msp: fpr95 on near/seven is 100 % [20.65, 100] (fails if > 10%); images: near/0
     """
     found = []
     for given in limits:

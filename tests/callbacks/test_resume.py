@@ -238,7 +238,7 @@ def test_a_flipped_bit_of_finished_streams_is_noticed(tmp_path):
         data = bytearray(whole)
         data[place] ^= 4
         file.write_bytes(data)
-        with pytest.raises(DataError, match="not readable as Parquet"):
+        with pytest.raises(DataError, match="cannot be read as Parquet"):
             read_parquet(file)
 
 

@@ -63,12 +63,12 @@ def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys
         (
             ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],
             1,
-            "FAILED msp: fpr95 on near is 50 % [9.453, 90.55], limit > 10%; images: near/20\n",
+            "FAILED msp: fpr95 on near is 50 % [9.453, 90.55] (fails if > 10%); images: near/20\n",
         ),
         (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
         (["--fail-if", "what"], 2, "limit 'what': expected 'DETECTOR: METRIC"),
         ([], 2, "missing required option: --fail_if or --limits"),
-        (["--limits", "nowhere.yaml"], 2, "not readable"),
+        (["--limits", "nowhere.yaml"], 2, "cannot be read"),
     ],
 )
 def test_a_finished_run(

@@ -225,7 +225,7 @@ def test_sizes_are_whole_numbers_of_pixels(tmp_path: Path, width: Any) -> None:
 
 
 def test_files_that_are_no_annotations(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not readable"):
+    with pytest.raises(DataError, match="cannot be read"):
         read_annotations(tmp_path / "none.json", "near")
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataError, match="not valid JSON"):

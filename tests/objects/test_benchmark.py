@@ -91,7 +91,7 @@ def test_known_classes_in_an_unknown_set_are_a_finding(folder, tmp_path) -> None
 
 
 def test_what_is_not_there_is_named(folder, tmp_path) -> None:
-    with pytest.raises(DataError, match=r"near_coco_wrt_voc\.json: not readable"):
+    with pytest.raises(DataError, match=r"near_coco_wrt_voc\.json cannot be read"):
         benchmark_of(folder, tmp_path)
     file = folder / "voc" / "val_coco_format.json"
     known = CocoSet("val", file, folder / "voc")

@@ -126,7 +126,7 @@ def test_folders_are_no_columns(tmp_path: Path, near: Annotations) -> None:
     found = read_predictions(path, near, classes=CLASSES).detections
     assert found.confidence.tolist() == [0.5, 0.9, 0.1]
     assert found.classes.tolist() == [1, 2, 0]  # of the logits
-    with pytest.raises(DataError, match="not readable as Parquet"):
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_predictions(Path(folder.parent.rename(tmp_path / "boxes.parquet")), near)
 
 
@@ -202,7 +202,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     with pytest.raises(UnknownNameError, match=r"unknown column of boxes\.parquet 'enrgy'; did you mean 'energy'"):
         read_predictions(as_parquet(tmp_path, columns()), near, scores=["enrgy"])
     (tmp_path / "bad.parquet").write_text("no")
-    with pytest.raises(DataError, match="not readable as Parquet"):
+    with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_predictions(tmp_path / "bad.parquet", near)
     with pytest.raises(DataError, match="expected a list of boxes"):
         read_predictions(as_json(tmp_path, {}), near)

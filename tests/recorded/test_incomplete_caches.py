@@ -86,5 +86,5 @@ def test_a_missing_head_file_is_an_error(whole, tmp_path, damage):
     head.unlink()
     if damage != "missing":
         head.write_bytes(content[:-8] if damage == "cut" else content.replace(b"weight", b"height"))
-    with pytest.raises(DataError, match=r"head\.safetensors: missing or damaged"):
+    with pytest.raises(DataError, match=r"head\.safetensors is missing or damaged"):
         open_cache(folder)

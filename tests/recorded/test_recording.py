@@ -187,7 +187,7 @@ def test_a_full_disk_costs_nothing_that_was_recorded(tmp_path):
     ended = run_together(full_disk_script.main, 1, tmp_path / "cache", folder=tmp_path / "logs")
     check_ended(ended)
     assert ended[0].stdout.count("File too large") >= 2
-    assert ended[0].stdout.count("cannot write") >= 1
+    assert ended[0].stdout.count("cannot be written") >= 1
 
 
 def test_a_pipeline_is_recorded_whole_or_not_at_all(tmp_path):

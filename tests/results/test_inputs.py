@@ -200,7 +200,7 @@ def test_runs_of_any_make_up_have_tables():
     unlabelled = Results.from_scores(
         frame[frame["dataset"] != "train"].assign(label=-1), DATASETS, DETECTORS, bootstrap=0
     )
-    with pytest.raises(InvalidArgumentError, match="accuracy_fpr: .* has no accuracy on 'val'"):
+    with pytest.raises(InvalidArgumentError, match=r"accuracy_fpr: .* has no accuracy on 'val'"):
         unlabelled.plot("accuracy_fpr")
     with pytest.warns(UndefinedMetricWarning):
         nothing = Results.from_scores(frame[:0], DATASETS, DETECTORS, bootstrap=50)

@@ -152,14 +152,14 @@ def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
 
 def test_what_is_said_of_a_class() -> None:
     (found,) = crossings(RESULTS, ["mine: fpr95 on near/seven > 0.1"])
-    assert str(found) == ("mine: fpr95 on near/seven is 25 % [4.559, 69.94], limit > 10%; images: near/0-3")
+    assert str(found) == ("mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); images: near/0-3")
     assert found.keys == ("near/0-3",)
 
 
 def test_what_is_said_of_unit_tests() -> None:
     assert RESULTS.threshold("mine") == 5.0
     (found,) = crossings(RESULTS, ["mine: unit_test_failures > 0"])
-    assert str(found) == "mine: unit_test_failures on tests is 1, limit > 0; white; images: tests/1-8, tests/1-9"
+    assert str(found) == "mine: unit_test_failures on tests is 1 (fails if > 0); white; images: tests/1-8, tests/1-9"
     assert failed_tests(RESULTS, "mine", "tests") == ["white"]
     (many,) = crossings(RESULTS, ["other: unit_test_failures > 0"])
     assert str(many).endswith("tests/0-3, tests/0-4 and 15 more")
@@ -256,7 +256,7 @@ def test_files_of_limits(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(InvalidArgumentError, match=message):
             read_limits(file)
-    with pytest.raises(InvalidArgumentError, match="not readable: No such file"):
+    with pytest.raises(InvalidArgumentError, match="cannot be read: No such file"):
         read_limits(tmp_path / "none.yaml")
 
 
@@ -291,6 +291,6 @@ def test_messages_have_readable_keys_one_unit_and_no_values_of_other_detectors()
     scores = RESULTS.scores.assign(key=RESULTS.scores["key"] + "%2Epng")
     results = Results.from_scores(scores, RESULTS.datasets, RESULTS.detectors, bootstrap=0)
     (found,) = crossings(results, ["mine: fpr95 on near/seven > 10%"])
-    assert str(found) == "mine: fpr95 on near/seven is 25 % [4.559, 69.94], limit > 10%; images: near/0-3.png"
+    assert str(found) == "mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); images: near/0-3.png"
     with pytest.raises(UnknownNameError, match=r"available values of mean_fpr95: mine: mean_fpr95 on near$"):
         crossings(results, ["mine: mean_fpr95 on far < 0.1"])

@@ -46,8 +46,8 @@ def test_unit_tests_and_limits_are_tests(pytester: pytest.Pytester, folder: Path
         "*oodlit?saved?::msp-black PASSED*",
         "*oodlit?saved?::msp-white FAILED*",
         "*oodlit?saved?::msp: unit_test_failures > 1 PASSED*",
-        "msp: fpr95 on tests/white is 50 % ?9.453, 90.55?, limit > 10%; images: tests/1-1",
-        "model: accuracy on val is 50 % *limit < 60%; images: val/-1-1, *",
+        "msp: fpr95 on tests/white is 50 % ?9.453, 90.55? ?fails if > 10%?; images: tests/1-1",
+        "model: accuracy on val is 50 % *fails if < 60%?; images: val/-1-1, *",
     ])  # fmt: skip
     assert "Traceback" not in done.stdout.str()
 

@@ -195,9 +195,9 @@ def read_json(path: Path) -> Any:
     try:
         return loads(path.read_text(encoding="utf-8-sig"))  # some programs write a byte order mark
     except OSError as error:
-        raise DataError(f"{path}: not readable ({error.strerror})") from error
+        raise DataError(f"{path} cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not valid JSON ({error})") from error
+        raise DataError(f"{path} is not valid JSON ({error})") from error
 
 
 def _parts(content: Any, path: Path) -> dict[str, list[_Entry]]:

@@ -279,7 +279,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         with pq.ParquetFile(path) as file:  # `read_table` adds columns for folders such as `split=near`
             table = file.read()
     except (OSError, pa.ArrowException) as error:
-        raise DataError(f"{path}: not readable as Parquet ({error})") from error
+        raise DataError(f"{path} cannot be read as Parquet ({error})") from error
     names = table.column_names
     if not names or (not len(table) and {"image_id", "confidence"} <= set(names)):
         return _no_rows(scores)  # pandas saves a table without rows with other types, or without columns

@@ -230,7 +230,7 @@ def _check_present(names: Iterable[str], content: Collection[str], source: Path)
         raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
         raise DataError(
-            f"{source}: incomplete results, missing {', '.join(missing)}; a run writes these files when it is complete"
+            f"{source} has incomplete results, missing {', '.join(missing)}; a run writes these files at its end"
         )
 
 
@@ -257,7 +257,7 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
             table[name] = [float(text) if text else math.nan for text in table[name]]
         return table.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(counts, "int64"))
     except (ValueError, KeyError) as error:
-        raise DataError(f"{path}: not a table of oodlit ({error})") from error
+        raise DataError(f"{path} is not a table of oodlit ({error})") from error
 
 
 def read_parquet(path: Path, content: bytes | None = None, *, most: int | None = None) -> pd.DataFrame:
@@ -279,7 +279,7 @@ def read_parquet(path: Path, content: bytes | None = None, *, most: int | None =
         check_parquet(path, content, packed=len(content))
         return pd.read_parquet(io.BytesIO(content), page_checksum_verification=True)
     except (ValueError, OSError) as error:
-        raise DataError(f"{path}: not readable as Parquet ({error})") from error
+        raise DataError(f"{path} cannot be read as Parquet ({error})") from error
 
 
 def _renamed(temporary: Path, target: Path) -> bool:
