@@ -109,10 +109,7 @@ ENTRIES = (
         name="oscr",
         better="higher",
         of=(Role.OOD,),
-        text=(
-            "area under the curve of the ID fraction that is accepted and correctly classified against the accepted"
-            " OOD fraction"
-        ),
+        text="area under the curve of accepted and correctly classified ID images against accepted OOD images",
         function=oscr,
         compute=_compute,
         order=50,

@@ -47,8 +47,8 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
     missing = sorted(key for key, digest in digests.items() if digest not in times)
     parts = [f"all processes and workers together read {int(counts.sum())} samples, expected {len(source)}"]
-    parts += [f"{len(repeated)} keys were read more than once ({_shown(repeated)})"] if repeated else []
-    parts += [f"{len(missing)} keys were never read ({_shown(missing)})"] if missing else []
+    parts += [f"keys read more than once: {len(repeated)} ({_shown(repeated)})"] if repeated else []
+    parts += [f"keys never read: {len(missing)} ({_shown(missing)})"] if missing else []
     if len(given) != len(source):
         parts.append(f"a single process read {len(given)} different keys from the pipeline")
     return (

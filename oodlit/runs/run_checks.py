@@ -236,7 +236,7 @@ def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     if skipped:
         key, reason = skipped[0]
         warnings.warn(
-            f"{len(skipped)} images were skipped, first {key}: {reason}; all are listed in results.run.skipped",
+            f"skipped images: {len(skipped)}, first {key} ({reason}); all are listed in results.run.skipped",
             stacklevel=3,
         )
 

@@ -276,7 +276,7 @@ def test_warnings_as_errors_lose_no_results(tmp_path):
     streams = make_streams(with_train=False)
     broken = [Sample("bad", torch.zeros(3, 8, 8), error="unreadable"), Sample("good", torch.zeros(3, 8, 8), group=0)]
     streams.append(Stream("broken", Role.OOD, MemorySource(broken), ("one",)))
-    for number, kind in enumerate(("images were skipped", "predicted as class")):
+    for number, kind in enumerate(("skipped images", "predicted as class")):
         out = tmp_path / str(number)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -173,7 +173,7 @@ def test_an_undefined_result_is_not_a_number(make):
         (partial(m.detection_error_rate, [1.0], [True], threshold=math.nan), "threshold is NaN"),
         (partial(m.oscr, [], [1.0], is_correct=[]), "no ID score"),
         (partial(m.auroc, [], []), "neither an ID nor an OOD"),
-        (partial(m.unit_test_failures, [1.0], [[1.0], []]), "no OOD score .test 1 of 2."),
+        (partial(m.unit_test_failures, [1.0], [[1.0], []]), "no OOD score for test 1 .of 0..1."),
         (partial(m.unit_test_failures, [1.0], []), "no test"),
         (partial(m.mean_over_classes, [1.0], []), "no class"),
     ],

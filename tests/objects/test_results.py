@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_named() -> None:
         DataError,
         "1 of 2 images have no annotations, first near/1",
     )
-    refused([inside, split], DataError, "does not know (cat); the network knows bird", ("bird",))
+    refused([inside, split], DataError, r"does not know \(cat\); the network knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
     refused([inside, moved], InvalidArgumentError, "expected every key to begin with .*, got 'near/0'")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]

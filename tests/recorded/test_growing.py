@@ -231,7 +231,7 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
     record(tmp_path, streams, on_error="skip", batch_size=2)
     module, data = open_cache(tmp_path, data=OODDataModule(streams, on_error="skip"))
     detection = OODDetection([MSP()])
-    with pytest.warns(UserWarning, match="1 images were skipped, first half/bad: unreadable"):
+    with pytest.warns(UserWarning, match=r"skipped images: 1, first half/bad \(unreadable"):
         make_trainer(detection).predict(module, data, return_predictions=False)
     assert detection.results.run.skipped == [SkippedImage("half/bad", "unreadable")]
     assert detection.results.run.counts["half"] == 5

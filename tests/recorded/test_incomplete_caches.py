@@ -37,7 +37,7 @@ def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, h
     told = []
     for module, read in ((make_module(), data), open_cache(tmp_path, data=data), open_cache(tmp_path)):
         detection = OODDetection([MSP()])
-        with pytest.warns(UserWarning, match="1 images were skipped"):
+        with pytest.warns(UserWarning, match="skipped images: 1"):
             make_trainer(detection).predict(module, read, return_predictions=False)
         told.append((partial_text(detection.results), detection.results.run.data.streams))
         assert [info.num_samples for info in detection.results.datasets] == [30, 6]

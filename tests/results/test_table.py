@@ -228,7 +228,7 @@ def test_bad_scores_are_refused():
     nan.loc[nan["key"] == "near/0007", "poor"] = np.nan
     with pytest.raises(NonFiniteScoreError, match=r"'poor' returned NaN for 1 of 730 .*near/0007"):
         Results.from_scores(nan, DATASETS, DETECTORS)
-    with pytest.raises(DataError, match=r"1 keys occur more than once, first: far/0003"):
+    with pytest.raises(DataError, match=r"repeated keys: 1, first far/0003"):
         Results.from_scores(pd.concat([frame, frame[frame["key"] == "far/0003"]]), DATASETS, DETECTORS)
     moved = frame["group"].where(frame["key"] != "near/0005", 3)
     with pytest.raises(DataError, match=r"'near': 1 of 90 images have a group outside 0\.\.2, first: near/0005"):

@@ -186,8 +186,7 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
 
     Example:
         >>> undecidable([2, 6], 0.05)
-        ['2 classes are too few for a significant difference at level 0.05 among 2 comparisons; at least 7 classes are \
-required', '']
+        ['a significant difference at level 0.05 among 2 comparisons requires at least 7 classes, got 2', '']
 
     References:
         Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
@@ -200,8 +199,7 @@ required', '']
     return [
         ""
         if able
-        else f"{k} classes are too few for a significant difference at level {alpha:.2g}{among}; at least"
-        f" {needed} classes are required"
+        else f"a significant difference at level {alpha:.2g}{among} requires at least {needed} classes, got {k}"
         for k, able in zip(n_classes, can, strict=True)
     ]
 

@@ -156,7 +156,7 @@ def _check_keys(frame: pd.DataFrame) -> None:
     double = frame[frame.duplicated(["dataset", "key"])]
     if len(double):
         raise DataError(
-            f"{len(double)} keys occur more than once, first: {', '.join(double['key'].unique()[:5])};"
+            f"repeated keys: {len(double)}, first {', '.join(double['key'].unique()[:5])};"
             " every image must occur once. Check that no shard is listed twice or read by two processes"
         )
 
