@@ -293,16 +293,17 @@ def test_a_class_without_images_of_a_part(part):
     """Before the run where the source knows its keys; else at its end: no number, and the reason."""
     found = [s for s in samples() if s.group != 4 or part_of(s.key, 0.4) is not part]
     names = make_pool().class_names
-    message = f"1 of 23 classes have no {part} images (first: 'class 4')"
-    with pytest.raises(DataError, match=re.escape(f"pool 'pool': {message}. Every")):
+    message = rf"1 of 23 classes have no {part} images\W+first:? 'class 4'"
+    with pytest.raises(DataError, match=f"pool 'pool': {message}"):
         severity_pool(Stream("pool", Role.OOD, MemorySource(found), names), test_share=0.4)
     pool = severity_pool(Stream("pool", Role.OOD, Reader(found), names), test_share=0.4)
     late = run([MSP()], streams=[*id_stream(), pool]).results
     assert math.isnan(late.value("auroc", dataset="pool", detector="msp", ood_class="s0"))
     assert math.isnan(late.value("mean_fpr95", dataset="pool", detector="msp"))
-    assert {entry.reason.partition(".")[0] for entry in late.run.undefined if entry.dataset == "pool"} == {message}
+    [reason] = {entry.reason for entry in late.run.undefined if entry.dataset == "pool"}
+    assert re.match(message, reason)
     assert late.levels("pool")["auroc"].isna().all()
-    with pytest.raises(InvalidArgumentError, match=re.escape(message)):
+    with pytest.raises(InvalidArgumentError, match=message):
         late.severities("pool")
     rest = late.recompute(classes={"pool": [name for name in names if name != "class 4"]})
     assert not rest.levels("pool")["auroc"].isna().any()

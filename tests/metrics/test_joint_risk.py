@@ -106,7 +106,7 @@ def test_priors_out_of_range(prior: object) -> None:
 
 @pytest.mark.parametrize("given_options", [{}, {"tpr": 0.9, "coverage": 0.9}])
 def test_exactly_one_wish(given_options: dict[str, float]) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected one of max_risk, coverage and tpr"):
+    with pytest.raises(InvalidArgumentError, match="expected exactly one of max_risk, coverage and tpr"):
         operating_point([1.0], [0.0], is_correct=[True], prior=0.1, **given_options)
 
 

@@ -206,7 +206,7 @@ GROUPS = torch.tensor([0, 1, 2])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id_classes": 4}, "the pool has 3 classes, but each level requires 4,  .*use a larger pool"),
+        ({"id_classes": 4}, "the pool has 3 classes, but each level requires 4, .*use a larger pool"),
         ({"id_classes": 0}, "id_classes to be an integer >= 1, got 0"),
         ({"levels": 1}, "levels to be an integer >= 2, got 1"),
         (
@@ -284,7 +284,7 @@ def test_the_class_names_what_is_missing():
         assert math.isnan(metric.compute()["mean_auroc"])
     flags = torch.tensor([False, True])
     metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags)
-    with pytest.raises(InvalidArgumentError, match="2 of 2 classes have no estimation images, first 0, 1"):
+    with pytest.raises(InvalidArgumentError, match=r"2 of 2 classes have no estimation images .*0, 1"):
         metric.compute()
     with pytest.raises(InvalidArgumentError, match=r"confidences: expected one entry per score \(2\), got 1"):
         metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags, torch.tensor([1.0]))

@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         evaluate_files(known, {"near": near})
     with pytest.raises(InvalidArgumentError, match="id_name='near'"):
         evaluate_files(known, {"near": near}, scores=["my_score"], id_name="near")
-    with pytest.raises(InvalidArgumentError, match="split 'near': missing annotations"):
+    with pytest.raises(InvalidArgumentError, match="split 'near': every OOD split requires annotations"):
         evaluate_files(known, {"near": BoxFiles(near.predictions)}, scores=["my_score"])
     with pytest.raises(InvalidArgumentError, match="requires annotated ID objects; pass annotations"):
         evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])

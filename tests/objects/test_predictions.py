@@ -204,7 +204,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     (tmp_path / "bad.parquet").write_text("no")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
         read_predictions(tmp_path / "bad.parquet", near)
-    with pytest.raises(DataError, match="expected a list of boxes"):
+    with pytest.raises(DataError, match="a list of boxes; got dict"):
         read_predictions(as_json(tmp_path, {}), near)
 
 

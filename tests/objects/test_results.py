@@ -248,7 +248,7 @@ def test_what_does_not_fit_is_named() -> None:
         with pytest.raises(kind, match=message):
             ObjectResults.from_sets(sets, class_names=classes, settings=ObjectSettings(bootstrap=0))
 
-    refused([inside, replace(split, annotations=None)], InvalidArgumentError, "'near': missing annotations")
+    refused([inside, replace(split, annotations=None)], InvalidArgumentError, "'near': no annotations were given")
     refused([split], InvalidArgumentError, "exactly one data set with role 'id'")
     refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near' has no scores of 'h'")
     refused([inside, replace(split, scores={n: np.zeros(2) for n in "gh"})], InvalidArgumentError, r"got \(2,\)")

@@ -165,7 +165,7 @@ def test_several_runs_on_one_page(results: Results) -> None:
 
 
 def test_no_results_is_an_error() -> None:
-    with pytest.raises(InvalidArgumentError, match="no results given"):
+    with pytest.raises(InvalidArgumentError, match="expected at least one run"):
         render({})
 
 
