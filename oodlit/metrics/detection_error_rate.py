@@ -98,7 +98,7 @@ ENTRIES = (
         of=(Role.ID, Role.OOD, Role.SHIFT),
         text=(
             "fraction of wrong decisions at the threshold that keeps {share} % of the correctly classified training"
-            " images. A decision is wrong if it rejects a correctly classified image or accepts any other image"
+            " images (it is wrong to reject a correctly classified image, and to accept any other image)"
         ),
         function=detection_error_rate,
         compute=_compute,
