@@ -147,8 +147,7 @@ def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
 def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
     content = [entry | {"image_id": entry["image_id"] + 1} for entry in results()]
     with pytest.raises(
-        DataError,
-        match=r"2 of 2 images with boxes are not annotated \(first: image_id '140'; .* 'near' have 3 images, such as 139",
+        DataError, match=r"2 of 2 images with boxes are not annotated .*140.* 'near' have 3 images, such as 139"
     ):
         read_predictions(as_json(tmp_path, content), near)
 
