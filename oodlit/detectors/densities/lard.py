@@ -40,7 +40,7 @@ class LaRD(Detector):
         layer: Name of the layer in `Outputs.hidden`: a submodule of the network, or "feature_map" for the last block.
         density: "mahalanobis" (default), "knn" or "gmm".
         dim: Number of principal components, at least 1; None (default) = all channels as they are.
-        k: Neighbor of "knn"; None (default) = chosen by the number of training images as in `KNN`, and noted.
+        k: Neighbor of "knn"; None (default) = chosen by the number of training images as in `KNN`; a note states it.
         components: Number of Gaussians of "gmm", default 10.
         seed: Seed for initializing "gmm", 0 to 2^32 - 1, default 0.
 

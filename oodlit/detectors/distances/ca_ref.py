@@ -12,8 +12,9 @@ from oodlit.detectors.statistics import PredictedMeans, Statistics
 class CARef(PredictedMeanDetector):
     """S = -|x - m|_1 / |x|_1: m the mean feature of the training images with the same prediction.
 
-    A class that is never predicted uses the mean of all training images, which is noted. |x|_1 counts as at least 1e-12
-    of the largest |m|_1, so that the score of an image without activations is the lowest but finite.
+    A class that is never predicted uses the mean of all training images, and a note reports this. |x|_1 is at
+    least 1e-12 of the largest |m|_1, so that an image without activations has the lowest score, but a finite
+    one.
 
     Example:
         >>> import torch

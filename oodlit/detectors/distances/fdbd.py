@@ -16,7 +16,7 @@ class FDBD(Detector):
     """S = sum over c != y of |z_y - z_c| / |w_y - w_c| / |x - mean|: y the prediction, mean over the training images.
 
     |w_i - w_j| is computed from the Gram matrix of the head with memory C x C. Classes with equal weights have no
-    boundary and add nothing, which is noted. Masked classes, with a logit of minus infinity, add nothing either.
+    boundary and add nothing, and a note reports this. Masked classes (a logit of minus infinity) add nothing.
 
     Example:
         >>> import torch

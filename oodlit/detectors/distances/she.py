@@ -12,7 +12,7 @@ class SHE(Detector):
     """S = x . P_y, y the prediction; P_c the mean feature of the correctly classified training images of class c.
 
     A class without correctly classified images uses the mean of all its images, and a class without images the mean of
-    the training set; both are noted.
+    the training set; a note reports both.
 
     Example:
         >>> import torch

@@ -17,7 +17,7 @@ class KLMatching(Detector):
     """S = -min_k sum_c p_c (log p_c - log d_kc): d_k the mean softmax of the training images predicted as k.
 
     Means are in float64; log d is bounded at the smallest normal number (about -708). A class that is never predicted
-    in training has no d_k: it is left out, which is noted.
+    in training has no d_k: it is left out, and a note reports this.
 
     Example:
         >>> import torch

@@ -29,7 +29,7 @@ class OptFS(Detector):
     and theta has norm 1. Entries outside all bins count as 0. Quantiles and means are over a sample of the training
     images (all up to 50,000), with the predictions of the head.
 
-    If the features have no range, or no bin contributes, theta is the same for all entries, which is noted.
+    If the features have no range, or no bin contributes, theta is the same for all entries, and a note reports this.
 
     Args:
         bins: Number of bins, at least 1, default 100.
