@@ -164,6 +164,7 @@ class OODModule(Module):
             transform=described,
             pictures=pictures,
             network=network,
+            text=getattr(self.network, "text_sketch", ""),
         )
 
     def _sketch(self, images: Tensor | None) -> str:
@@ -231,9 +232,7 @@ class OODModule(Module):
 
     def _backbone(self) -> str:
         """Return the fingerprint of weights and head; empty during a run, which checks it in advance."""
-        if plan_of(self) is not None:
-            return ""
-        return join(weights=self._weights_hash(), head=self._reader.head_hash)
+        return "" if plan_of(self) is not None else join(weights=self._weights_hash(), head=self._reader.head_hash)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse weights that are loaded after `probe`, as by `trainer.predict(ckpt_path=...)`.
@@ -335,6 +334,7 @@ class OODModule(Module):
             channels=channels,
             layer_problems=layer_problems,
             is_random=is_random((logits, features), (again.logits, again.features), self.name),
+            fingerprint=join(text=getattr(self.network, "text_sketch", "")),
         )
 
     def _first_pass(self, images: Tensor) -> Outputs:

@@ -44,6 +44,20 @@ class TinyDistilledNet(nn.Module):
         return logits
 
 
+class TinyImageTower(nn.Module):
+    """Embeddings and local tokens, as from a vision transformer with `LocalTokens`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 16, 4, stride=4)
+        fill_arithmetic_(self)
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings (batch, 16), and tokens (batch, tokens, 16)."""
+        tokens = self.body(images).flatten(2).transpose(1, 2)
+        return tokens.tanh().mean(dim=1), tokens
+
+
 class TinyHiddenHeadNet(nn.Module):
     """No single linear layer gives the logits: the last one is followed by a nonlinear map."""
 

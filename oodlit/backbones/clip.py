@@ -16,6 +16,7 @@ from oodlit.backbones.capture import capture
 from oodlit.backbones.hub import check_hub
 from oodlit.backbones.returned import as_vectors
 from oodlit.base.errors import InvalidArgumentError, MissingExtraError
+from oodlit.base.fingerprint import sketch
 from oodlit.base.outputs import unit
 
 TEMPLATES = ("a photo of a {class}",)
@@ -36,6 +37,9 @@ class ZeroShotClassifier(nn.Module):
             the local tokens (batch, tokens, features), which detectors read as the hidden layer "local_tokens".
         concepts: One embedding per class, (classes, features), normalized here.
         scale: Positive factor of the cosines, which affects softmax scores; default 100, as in CLIP.
+        text_tower: The text tower of the concepts, which maps prompts to embeddings. Its embedding of a fixed prompt
+            becomes part of the fingerprint, so that `NegLabel` and `CSP` refuse negatives of another text tower. None
+            (default) = unknown.
 
     Raises:
         InvalidArgumentError: Shape or scale is out of range, a concept is zero or not finite, or, in the first forward
@@ -51,7 +55,12 @@ class ZeroShotClassifier(nn.Module):
     """
 
     def __init__(
-        self, image_tower: nn.Module, concepts: Float[Tensor, "classes features"], *, scale: float = 100.0
+        self,
+        image_tower: nn.Module,
+        concepts: Float[Tensor, "classes features"],
+        *,
+        scale: float = 100.0,
+        text_tower: Callable[[list[str]], Tensor] | None = None,
     ) -> None:
         """Put the text embeddings into a linear layer."""
         super().__init__()
@@ -68,6 +77,7 @@ class ZeroShotClassifier(nn.Module):
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")
         self.image_tower = image_tower
+        self.text_sketch = sketch_text(text_tower) if text_tower else ""
         self.classifier = nn.Linear(concepts.shape[1], concepts.shape[0], bias=False)
         self.local_tokens = nn.Identity()
         with torch.no_grad():
@@ -197,6 +207,11 @@ def text_concepts(
     return unit(total)
 
 
+def sketch_text(text_tower: Callable[[list[str]], Tensor]) -> str:
+    """Identify a text tower by its embedding of a fixed prompt, see `oodlit.base.fingerprint`."""
+    return sketch(text_concepts(["thing"], text_tower))
+
+
 def from_open_clip(
     model: str,
     names: Sequence[str],
@@ -225,7 +240,8 @@ def from_open_clip(
     network, transform, text_tower = _open_clip(model, pretrained, "cpu")
     concepts = text_concepts(names, text_tower, templates=templates)
     tower = LocalTokens(network.visual) if local_tokens else network.visual
-    return ZeroShotClassifier(tower, concepts, scale=float(network.logit_scale.detach().exp())), transform
+    scale = float(network.logit_scale.detach().exp())
+    return ZeroShotClassifier(tower, concepts, scale=scale, text_tower=text_tower), transform
 
 
 def open_clip_text_tower(

@@ -235,9 +235,7 @@ def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
 def _masked_classes(given: Tensor, rebuilt: Tensor) -> Tensor | None:
     """Return the constant logits of classes masked after the head, 0 for all other classes; None without any."""
     masked = (given == given[:1]).all(dim=0) & (given <= MASK).all(dim=0) & (given != rebuilt).any(dim=0)
-    if not masked.any() or masked.all():
-        return None
-    return torch.where(masked, given[0], torch.zeros_like(given[0]))
+    return None if not masked.any() or masked.all() else torch.where(masked, given[0], torch.zeros_like(given[0]))
 
 
 def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, ...], ...]:

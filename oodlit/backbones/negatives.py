@@ -8,16 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from oodlit.backbones.clip import text_concepts
+from oodlit.backbones.clip import sketch_text, text_concepts
 from oodlit.base.checks import check_seed
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.fingerprint import difference, join
 from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.base.words.lexicon import lexicon
 
 __all__ = ["CSP_PROMPTS", "NEG_LABEL_PROMPTS", "NegativePrompts", "WordEmbeddings", "lexicon", "write_negatives"]
-
-SAME = 1e-3
-"""Largest difference of embeddings of the same prompt from the same text tower, on other devices as well."""
 
 
 @dataclass(frozen=True)
@@ -110,20 +108,12 @@ def write_negatives(
     def embed(kind: list[str], templates: Sequence[str]) -> Tensor:
         return text_concepts(kind, text_tower, templates=templates, batch_size=batch_size).cpu()
 
-    identity = (
-        nouns + adjectives,
-        {"nouns": list(prompts.nouns), "adjectives": list(prompts.adjectives)},
-        text_tower_name,
-    )
-    if Path(file).exists() and _has(file, identity, embed(kinds[0][0][:1], kinds[0][1])):
-        return Path(file)
-    embeddings = torch.cat([embed(*kind) for kind in kinds])
-    WordEmbeddings(embeddings, torch.arange(len(embeddings)) >= len(nouns), *identity).save(file)
+    templates = {"nouns": list(prompts.nouns), "adjectives": list(prompts.adjectives)}
+    identity = nouns + adjectives, templates, text_tower_name
+    sketched = sketch_text(text_tower)
+    kept = WordEmbeddings.load(file) if Path(file).exists() else None
+    is_same = kept is not None and (kept.words, kept.prompts, kept.text_tower) == identity
+    if not is_same or difference(join(text=kept.text_sketch or "unknown"), join(text=sketched)):
+        embeddings = torch.cat([embed(*kind) for kind in kinds])
+        WordEmbeddings(embeddings, torch.arange(len(embeddings)) >= len(nouns), *identity, sketched).save(file)
     return Path(file)
-
-
-def _has(file: str | Path, identity: tuple[object, ...], first: Tensor) -> bool:
-    """Whether a file has these words, prompts and tower, which embeds the first word as before."""
-    kept = WordEmbeddings.load(file)
-    is_same = (kept.words, kept.prompts, kept.text_tower) == identity and kept.embeddings.shape[1] == first.shape[1]
-    return is_same and bool(torch.allclose(kept.embeddings[:1], first, atol=SAME))

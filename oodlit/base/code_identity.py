@@ -90,12 +90,8 @@ def _collect(module: str, file: Path, roots: set[str], folder: list[str], files:
     for name in _imported(file, package):
         if name in files or _is_known(name) or (found := _file_of(name, folder)) is None:
             continue
-        if name.partition(".")[0] in roots or not _is_installed(found):
+        if name.partition(".")[0] in roots or not any(folder in found.parents for folder in INSTALLED):
             _collect(name, found, roots, folder, files)
-
-
-def _is_installed(file: Path) -> bool:
-    return any(folder in file.parents for folder in INSTALLED)
 
 
 def _imported(file: Path, package: str) -> Iterator[str]:
@@ -128,6 +124,4 @@ def _plain(value: object) -> object:
     """Convert a value to a form whose repr is the same in every process."""
     if isinstance(value, CodeType):
         return value.co_code, value.co_names, [_plain(constant) for constant in value.co_consts]
-    if isinstance(value, frozenset):
-        return sorted(map(repr, value))
-    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return sorted(map(repr, value)) if isinstance(value, frozenset) else re.sub(r" at 0x[0-9a-f]+", "", repr(value))

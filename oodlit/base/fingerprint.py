@@ -1,10 +1,11 @@
 """Fingerprints as text, and their comparison.
 
-A fingerprint has up to five parts, `name=value` separated by blanks. Three are hashes: "weights" (of weights and
-buffers), "head" (which layer or part of the output is used), "transform" (its description). Two are sketches of
-results, for behavior that no description covers: "pictures" (the transform applied to fixed pictures) and "network"
-(the network applied to them). Sketches are compared up to rounding, so that device, threads and batch size do not
-matter. Parts that one side does not have are not compared.
+A fingerprint has up to six parts, `name=value` separated by blanks. Three are hashes: "weights" (of weights and
+buffers), "head" (which layer or part of the output is used), "transform" (its description). Three are sketches of
+results, for behavior that no description covers: "pictures" (the transform applied to fixed pictures), "network" (the
+network applied to them) and "text" (the text tower of a zero-shot network applied to a fixed prompt). Sketches are
+compared up to rounding, so that device, threads and batch size do not matter. Parts that one side does not have are not
+compared.
 """
 
 import base64
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from oodlit.base.errors import FingerprintError
 
-TOLERANCES = {"pictures": 0.003, "network": 0.005}
+TOLERANCES = {"pictures": 0.003, "network": 0.005, "text": 0.005}
 """Largest difference between equal sketches; those of a network also differ between devices."""
 HALF_TOLERANCE = 0.15
 """Largest difference between equal sketches of a network in half precision."""
@@ -31,6 +32,7 @@ _WHAT = {
     "transform": "the transform",
     "pictures": "the result of the transform on fixed pictures",
     "network": "the result of the network on fixed pictures",
+    "text": "the text tower",
 }
 
 

@@ -37,6 +37,7 @@ class BackboneFacts:
         layer_problems: Why other requested layers cannot be read, by name.
         is_random: Whether two passes over the same images had different outputs.
         hint: Why images and the network are not available, for the messages of detectors that require them.
+        fingerprint: What is known about the backbone of a fit, see `oodlit.base.fingerprint`; parts may be missing.
     """
 
     name: str = "backbone"
@@ -52,6 +53,7 @@ class BackboneFacts:
     layer_problems: Mapping[str, str] = field(default_factory=dict)
     is_random: bool = False
     hint: str = ""
+    fingerprint: str = ""
 
 
 @runtime_checkable

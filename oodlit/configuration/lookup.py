@@ -46,7 +46,11 @@ def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ..
         for package in filter(_PLUGINS.get, packages):
             if problem := plugins(_PLUGINS[package]).problems.get(path):
                 raise UsageError(f"{where}: {problem}")
-        known = [name for name, full in names.items() if _is_choice(located(full), kinds)]
+        known = [
+            name
+            for name, full in names.items()
+            if fits(maker := located(full), kinds) and not inspect.isabstract(maker)
+        ]
         raise UnknownNameError.of(_WORDS.get(type_names(kinds), "class or function"), path, known or names)
     try:
         return located(names.get(path, path))
@@ -67,10 +71,6 @@ def located(path: str) -> Any:
         if error.name != module or "." not in module:
             raise
         return getattr(located(module), name)
-
-
-def _is_choice(maker: Any, kinds: tuple[type, ...]) -> bool:
-    return fits(maker, kinds) and not inspect.isabstract(maker)
 
 
 def described(error: Exception) -> str:

@@ -78,8 +78,7 @@ class SubsetSource:
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
         """The kept samples at these positions."""
-        chosen = [self.positions[position] for position in positions]
-        return map(self._changed, pick_samples(self.source, chosen))
+        return map(self._changed, pick_samples(self.source, [self.positions[position] for position in positions]))
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""

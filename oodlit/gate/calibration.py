@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike, exact_number
+from oodlit.detectors.formulas.p_values import count_at_most
 from oodlit.gate.threshold import ALPHA, Threshold, cuts_of, quantile_interval, scores_of
 from oodlit.metrics.numerics.ranking import as_scores, exact_share
 from oodlit.results import RunResults
@@ -44,6 +45,7 @@ class Calibration(nn.Module):
     scores: Tensor
     cuts: Tensor
     classes: Tensor | None
+    _places: Tensor
 
     def __init__(
         self, scores: Float64[Tensor, " n"], cuts: Float64[Tensor, " n"], classes: Int[Tensor, " n"] | None = None
@@ -51,6 +53,13 @@ class Calibration(nn.Module):
         super().__init__()
         for name, value in {"scores": scores, "cuts": cuts, "classes": classes}.items():
             self.register_buffer(name, value)
+        # One ascending number per image, by class and then by cut: the images of a class are searched like all.
+        places = (
+            None
+            if classes is None
+            else (classes * len(cuts) + torch.arange(len(cuts), device=cuts.device)).sort().values
+        )
+        self.register_buffer("_places", places, persistent=False)
 
     def forward(
         self, scores: Float[Tensor, " batch"], predictions: Int[Tensor, " batch"] | None = None
@@ -58,14 +67,15 @@ class Calibration(nn.Module):
         """Return the p-values of a batch.
 
         Args:
-            scores: Scores of images.
+            scores: Scores of images; NaN stays NaN.
             predictions: Predicted classes, if p-values are per class.
         """
-        counted = self.cuts <= scores.double()[:, None]
-        if self.classes is None or predictions is None:
-            return (counted.sum(1) + 1).double() / (len(self.cuts) + 1)
-        is_of_class = self.classes == predictions[:, None]
-        return ((counted & is_of_class).sum(1) + 1).double() / (is_of_class.sum(1) + 1).double()
+        size: Any = len(self.cuts)
+        count = count_at_most(self.cuts, scores.double())
+        if self.classes is not None and predictions is not None:
+            first, count, last = (count_at_most(self._places, predictions * size + n - 1) for n in (0, count, size))
+            count, size = count - first, last - first
+        return ((count + 1).double() / (size + 1)).masked_fill(scores.isnan(), math.nan)
 
 
 class Decision(nn.Module):

@@ -240,8 +240,7 @@ class DriftTest:
 
     def _draw(self, number: int, *, first: int = 0, stream: int = 0) -> Float64[np.ndarray, "n 4"]:
         """Random numbers of images, which do not depend on how the stream is split into calls."""
-        source = np.random.Philox(key=[self.seed, stream], counter=first)
-        return np.random.Generator(source).random((number, 4))
+        return np.random.Generator(np.random.Philox(key=[self.seed, stream], counter=first)).random((number, 4))
 
     def __str__(self) -> str:
         """Return when and by how much the images have changed, or that no change was found."""

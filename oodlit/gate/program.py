@@ -51,7 +51,7 @@ class _Program(nn.Module):
         if outputs.logits is not None:
             found |= {"class_index": outputs.predictions, "probability": outputs.max_probabilities}
         if self.decide.calibration is not None:
-            found["p_value"] = p_values.masked_fill(~is_known, math.nan)
+            found["p_value"] = p_values
         return {name: value.detach() for name, value in found.items()}
 
 

@@ -129,9 +129,7 @@ class AUGRC(SelectiveMetric):
 
 
 def _compute(images: Images) -> Value:
-    if not len(images):
-        return Value.undefined("there is no image")
-    return Value(aurc(images.scores, images.is_correct))
+    return Value.undefined("there is no image") if not len(images) else Value(aurc(images.scores, images.is_correct))
 
 
 def _compute_generalized(images: Images) -> Value:

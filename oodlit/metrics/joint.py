@@ -51,9 +51,7 @@ def joint_augrc(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: Flag
         Traub et al.: Overcoming Common Flaws in the Evaluation of Selective Classification Systems. NeurIPS 2024.
     """
     joint, share = JointRanking.of(id_scores, ood_scores, is_correct), check_prior(prior)
-    if reason := joint.ranking.missing():
-        return undefined("joint_augrc", reason)
-    return joint_augrc_of(joint, share)
+    return undefined("joint_augrc", reason) if (reason := joint.ranking.missing()) else joint_augrc_of(joint, share)
 
 
 def risk_curve(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: FlagLike, prior: ShareLike) -> RiskCurve:

@@ -56,6 +56,4 @@ def fit_rows(found: Detections, *, cut: float, objects: ImageObjects | None = No
         boxes, image, classes = (value.cpu().numpy() for value in (kept.boxes, kept.image, kept.classes))
         best = best_overlaps(boxes.astype(np.float64), image, objects.of(kept.keys), classes=classes)
         kept = kept.select(torch.from_numpy(best.overlaps >= OVERLAP).to(kept.boxes.device))
-    if kept.outputs is None or not len(kept):
-        return None
-    return replace(kept.outputs, labels=kept.classes)
+    return None if kept.outputs is None or not len(kept) else replace(kept.outputs, labels=kept.classes)

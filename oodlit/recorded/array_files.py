@@ -79,10 +79,6 @@ def _npz(file: Path) -> Arrays:
         return {name: archive[name] for name in archive.files}
 
 
-def _npy(file: Path) -> Arrays:
-    return {ONE: np.load(file, mmap_mode="c", allow_pickle=False)}
-
-
 def _pt(file: Path) -> Arrays:
     if is_zipfile(file):
         with ZipFile(file) as archive:
@@ -131,7 +127,7 @@ def _column(values: Any, name: str) -> Any:
 
 READERS: dict[str, Callable[[Path], Arrays]] = {
     ".npz": _npz,
-    ".npy": _npy,
+    ".npy": lambda file: {ONE: np.load(file, mmap_mode="c", allow_pickle=False)},
     ".pt": _pt,
     ".pth": _pt,
     "folder": _folder,

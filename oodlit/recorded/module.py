@@ -157,4 +157,5 @@ class RecordedModule(Module):
             available=frozenset({"labels"} | given | (set() if self.head_problem else {"head"})),
             layer_problems=dict.fromkeys(layers, "recorded features have no hidden layers"),
             hint=self._hint,
+            fingerprint=self.fingerprint,
         )

@@ -190,8 +190,7 @@ def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int
     limit = trainer.limit_predict_batches
     if isinstance(limit, float):  # a share of the batches
         return min(len(stream), max(1, round(limit * len(stream))))
-    batches = int(limit)
-    return min(len(stream), batches * datamodule.batch_size * trainer.world_size)
+    return min(len(stream), int(limit) * datamodule.batch_size * trainer.world_size)
 
 
 def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:

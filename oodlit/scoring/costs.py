@@ -1,6 +1,6 @@
 """Which detectors are slower than the backbone, measured on the first batches."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from oodlit.scoring.clock import Clock, Span
 
@@ -78,18 +78,15 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     """
     backbone = sum(_ms(span) for span in spans if span.part == "backbone")
     costs = {span.detector: rows * _ms(span) for span in spans if span.part == "scores"}
-    longer = {name: ms for name, ms in costs.items() if ms > backbone}
+    longer = {name: ms for name, ms in sorted(costs.items(), key=lambda item: -item[1]) if ms > backbone}
     added = sum(longer.values()) / 1000 * to_come
     if added < LEAST_SECONDS:
         return ""
+    listed = ", ".join(f"{name} {ms:.3g} ms/image" for name, ms in longer.items())
     return (
-        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)}; this adds about {duration(added)} for the"
+        f"slower than {than} ({backbone:.3g} ms/image): {listed}; this adds about {duration(added)} for the"
         f" remaining {to_come:,} images"
     )
-
-
-def _listed(costs: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {ms:.3g} ms/image" for name, ms in sorted(costs.items(), key=lambda item: -item[1]))
 
 
 def _ms(span: Span) -> float:

@@ -70,17 +70,14 @@ class Scoring:
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Compute scores, shape (batch,), of the active detectors, or of those in `names`."""
         chosen = self.active if names is None else [name for name in names if name not in self.failed]
-        is_first = not self._may_defer(outputs)
-        scores = None if is_first else self._score_deferred(outputs, chosen)
+        # Not with custom detectors, whose errors could look like those of others
+        may_defer = outputs.device.type in self.defers_on and not self._foreign and self._unusual < MOST_UNUSUAL
+        scores = self._score_deferred(outputs, chosen) if may_defer else None
         if scores is None:
-            scores = self._score_checked(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
+            scores = self._score_checked(outputs, dataset, chosen, images=0 if may_defer else len(outputs))
         self.clock.enter(OTHER)
         self.float64 |= {name for name, value in scores.items() if value.dtype == torch.float64}
         return scores
-
-    def _may_defer(self, outputs: Outputs) -> bool:
-        """Whether checks may be deferred; not with custom detectors, whose errors could look like those of others."""
-        return outputs.device.type in self.defers_on and not self._foreign and self._unusual < MOST_UNUSUAL
 
     def _score_deferred(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
         """Score a batch with deferred checks, without waiting for the device; None if a check or a detector fails."""

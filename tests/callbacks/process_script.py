@@ -2,18 +2,36 @@
 
 from pathlib import Path
 
-from oodlit import Role
+import torch
+
+from oodlit import OODModule, Role
+from oodlit.backbones.clip import ZeroShotClassifier
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, RelativeMahalanobis, ViM
+from oodlit.detectors import (
+    CSP,
+    GLMCM,
+    KNN,
+    MCM,
+    MSP,
+    SIRC,
+    Combined,
+    Energy,
+    Mahalanobis,
+    NegLabel,
+    RelativeMahalanobis,
+    ViM,
+)
 from tests.callbacks.support import make_module, make_streams, make_trainer
+from tests.detectors.support import NEGATIVE_WORDS
+from tests.networks import TinyImageTower
 
 LOGGED = ("full-2", "train-free-0")
 """Runs with a logger, which draws figures: one with workers, and one in which a process may get no batch."""
 
 
 def streams_of(case: str, out: Path):
-    if case == "seven":  # 7 samples, batch 2
+    if case in ("seven", "zero-shot"):  # 7 samples, batch 2
         return [make_stream("val", Role.ID, 7), make_stream("far", Role.OOD, 7)]
     if case == "shards":  # no collective inside the data loop: one process may get a single shard
         return [read_shards(out / "shards" / name, name, role) for name, role in (("val", Role.ID), ("far", Role.OOD))]
@@ -49,7 +67,17 @@ def make_tiny_id():
 def detectors_of(case: str) -> list:
     if case in ("train-free", "seven", "shards"):
         return [MSP(), Energy()]
-    return [MSP(), Energy(), Mahalanobis(), RelativeMahalanobis(), ViM(), KNN(k=5)]
+    if case == "zero-shot":
+        return [MCM(), GLMCM(), NegLabel(**NEGATIVE_WORDS), CSP(**NEGATIVE_WORDS)]
+    alone = [MSP(), Energy(), Mahalanobis(), RelativeMahalanobis(), ViM(), KNN(k=5)]
+    return [*alone, Combined([Mahalanobis(), Energy(), KNN(k=5)]), SIRC(s2=KNN(k=5))]
+
+
+def module_of(case: str) -> OODModule:
+    if case != "zero-shot":
+        return make_module()
+    concepts = torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
+    return OODModule(ZeroShotClassifier(TinyImageTower(), concepts), head="classifier", name="tiny CLIP")
 
 
 def to_tensor(image):
@@ -62,6 +90,7 @@ def main(devices: int, out: Path) -> None:
     from pytorch_lightning.loggers import CSVLogger
 
     cases = (("full", 0), ("full", 2), ("few", 0), ("train-free", 0), ("seven", 0), ("shards", 0), ("shards", 2))
+    cases += (("zero-shot", 0),)
     for case, workers in cases:
         folder = out / f"{case}-{workers}"
         detection = OODDetection(detectors_of(case), output_dir=folder, num_thumbnails=0)
@@ -71,8 +100,8 @@ def main(devices: int, out: Path) -> None:
             strategy="ddp" if devices > 1 else "auto",
             logger=CSVLogger(out, name="logs", version=folder.name) if folder.name in LOGGED else False,
         )
-        streams, batch_size = streams_of(case, out), 2 if case in ("seven", "shards") else 4
+        streams, batch_size = streams_of(case, out), 2 if case in ("seven", "shards", "zero-shot") else 4
         transform = to_tensor if case == "shards" else None
         data = OODDataModule(streams, transform=transform, batch_size=batch_size, num_workers=workers)
-        trainer.predict(make_module(), data, return_predictions=False)
+        trainer.predict(module_of(case), data, return_predictions=False)
         assert detection.results is not None, f"rank {trainer.global_rank} has no results"

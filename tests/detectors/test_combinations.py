@@ -1,7 +1,9 @@
 """Detectors made of other detectors: by plain loops, with a guarantee, and computed once."""
 
+import copy
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
@@ -28,7 +30,9 @@ from oodlit.detectors import (
     Residual,
     benjamini_yekutieli,
     fit,
+    load,
     overview,
+    save,
 )
 from oodlit.detectors.contract.class_paths import from_config
 from oodlit.detectors.contract.fitting import make_statistics
@@ -214,6 +218,39 @@ def test_held_out_calibration_does_not_depend_on_batches() -> None:
         detector.calibrate([])
     with pytest.raises(InvalidArgumentError, match='calibrate requires the setting calibration="validation"'):
         Combined().calibrate([train])
+
+
+def test_an_outer_combination_notices_that_an_inner_one_was_calibrated_again() -> None:
+    train, head = small_problem()
+    inner = Combined([Energy(), KNN(k=2)], calibration="validation")
+    outer = Combined([inner, MSP()], calibration="validation")
+    fit([outer], [train], head)
+    inner.calibrate([train.select(slice(0, 60))])
+    outer.calibrate([train.select(slice(60, None))])
+    before = outer.score(train)
+    assert torch.equal(copy.deepcopy(outer).score(train), before)
+    inner.calibrate([train.select(slice(0, 20))])
+    with pytest.raises(NotFittedError, match=r"Combined\(parts=\[Combined.*a part was fitted or calibrated after"):
+        outer.score(replace(train))
+    outer.calibrate([train.select(slice(60, None))])
+    assert not torch.equal(outer.score(replace(train)), before)
+
+
+@pytest.mark.parametrize("make_it", [lambda: Combined([Energy(), Residual()]), lambda: SIRC(s2=Residual())])
+def test_a_part_that_was_fitted_alone_is_noticed(make_it: Any, tmp_path: Path) -> None:
+    train, head = small_problem()
+    detector = make_it()
+    fit([detector], [train], head)
+    before = detector.score(train)
+    save({"it": detector}, tmp_path / "fit")
+    loaded = load(tmp_path / "fit")[0]["it"]
+    assert torch.equal(loaded.score(replace(train)), before)
+    for owner in (detector, loaded):
+        fit([owner.nested_detectors()[1]], [train.select(slice(0, 90))], head)
+        with pytest.raises(NotFittedError, match="a part was fitted or calibrated after this detector"):
+            owner.score(replace(train))
+        fit([owner], [train], head)
+        assert torch.equal(owner.score(replace(train)), before)
 
 
 def test_training_scores_of_a_bank_are_noted() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from oodlit import Gate, Results
 from oodlit.datamodules import OODDataModule
+from oodlit.detectors.formulas import p_values as formulas
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.gate import Calibration
 from oodlit.gate.calibration import Decision, calibrate
@@ -54,6 +55,27 @@ def test_images_of_the_run_are_refused_exactly_if_their_p_value_is_at_most_alpha
     assert threshold.value == sorted(inside)[place - 1]
     assert (threshold.kind, threshold.num_images, threshold.num_id) == ("alpha", len(inside), len(inside))
     assert threshold.num_id_refused == sum(p_value(score, inside) <= Fraction(alpha) for score in inside)
+
+
+@pytest.mark.parametrize("is_traced", [False, True])
+@given(
+    st.lists(st.tuples(st.sampled_from([-math.inf, -1.0, 0.0, 0.5, math.inf]), st.integers(0, 3)), min_size=1),
+    st.lists(st.tuples(st.sampled_from([-math.inf, -1.0, -0.5, 0.5, math.inf]), st.integers(0, 3)), min_size=1),
+)
+def test_p_values_by_loops_with_ties_and_infinite_scores(
+    is_traced: bool, known: list[tuple[float, int]], new: list[tuple[float, int]]
+) -> None:
+    ascending, classes = zip(*sorted(known), strict=True)
+    cuts, of_class = torch.tensor(ascending).double(), torch.tensor(classes)
+    values, predicted = (torch.tensor(part) for part in zip(*new, strict=True))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(formulas, "is_traced", lambda: is_traced)  # as in an exported program
+        of_all = Calibration(cuts, cuts)(values).tolist()
+        per_class = Calibration(cuts, cuts, of_class)(values, predicted).tolist()
+        nothing = Calibration(cuts, cuts)(torch.tensor([math.nan]))
+    assert of_all == [float(p_value(score, list(ascending))) for score, _ in new]
+    assert per_class == [float(p_value(score, [k for k, c in known if c == index])) for score, index in new]
+    assert nothing.isnan().all()
 
 
 @pytest.mark.parametrize("number", [19, 60, 400])

@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from oodlit.base.json_files import parse_json, to_json
+from oodlit.detectors.formulas.p_values import p_values, simes
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError
-from oodlit.gate import DriftTest
+from oodlit.gate import Calibration, DriftTest
 from oodlit.gate.drift import DriftState
 
 INTERVALS = [(0, 0.01), (0, 0.05), (0, 0.2), (0, 0.5), (0.25, 0.75), (0.5, 1), (0.8, 1), (0.95, 1), (0.99, 1)]
@@ -202,3 +204,26 @@ def test_rounding_of_saturated_scores_is_no_change() -> None:
     test = DriftTest([1.0] * 500)
     test.update([1 - 1e-7] * 2000)
     assert test.alarm is None
+
+
+def test_combinations_of_dependent_detectors_keep_level_and_power() -> None:
+    """Scores of two correlated detectors, one rounded to ties, combined by Simes; then one of them shifts."""
+    rng = np.random.default_rng(4)
+
+    def draw(number: int, shift: float = 0.0) -> torch.Tensor:
+        scores = torch.from_numpy(rng.multivariate_normal([0, 0], [[1, 0.7], [0.7, 1]], size=number).T.copy())
+        return torch.stack([scores[0] + shift, scores[1].round(decimals=1)])
+
+    ascending = draw(1000).sort(dim=1).values
+    known, refused = simes(p_values(ascending, draw(2000)).T), []
+    for _ in range(200):  # a gate with alpha on the combined score
+        calibration = simes(p_values(ascending, draw(99)).T).sort().values
+        refused += (Calibration(calibration, calibration)(simes(p_values(ascending, draw(50)).T)) <= 0.1).tolist()
+    assert np.mean(refused) <= 0.1 + 0.01
+    assert np.mean(refused) > 0.05
+    test = DriftTest(known)
+    test.update(simes(p_values(ascending, draw(20_000)).T))
+    assert test.alarm is None
+    test.update(simes(p_values(ascending, draw(400, shift=-1.5)).T))
+    assert test.alarm is not None
+    assert test.alarm.image <= 20_200

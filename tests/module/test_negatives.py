@@ -1,17 +1,21 @@
 """Files of negative words: which prompts are embedded, when a file is kept, and runs that read it."""
 
+import io
+import re
 import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 from oodlit import OODModule, Role
 from oodlit.backbones.clip import ZeroShotClassifier, text_concepts
 from oodlit.backbones.negatives import CSP_PROMPTS, NegativePrompts, WordEmbeddings, lexicon, write_negatives
 from oodlit.callbacks import OODDetection
+from oodlit.cli.running.outcome import print_outcome
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
 from oodlit.detectors import CSP, MCM, NegLabel
 from oodlit.errors import InvalidArgumentError, UnknownNameError
@@ -39,7 +43,7 @@ def test_prompts_of_nouns_and_adjectives(tmp_path: Path) -> None:
     tower = TextTower()
     file = write_negatives(tmp_path / "words", tower, text_tower_name="sines", words=WORDS, batch_size=5)
     expected = [f"the nice {word}" for word in WORDS[0]] + [f"This is a {word} photo" for word in WORDS[1]]
-    assert tower.prompts == expected
+    assert tower.prompts == ["a photo of a thing", *expected]  # the first one identifies the tower
     found = WordEmbeddings.load(file)
     assert found.words == [*WORDS[0], *WORDS[1]]
     assert found.is_adjective.tolist() == [False] * 12 + [True] * 7
@@ -51,7 +55,7 @@ def test_csp_averages_prompts_and_joins_adjectives(tmp_path: Path) -> None:
     tower = TextTower()
     options = {"text_tower_name": "sines", "prompts": CSP_PROMPTS, "words": WORDS}
     found = WordEmbeddings.load(write_negatives(tmp_path / "words", tower, **options))
-    assert len(tower.prompts) == 8 * 12 + 4 * 7
+    assert len(tower.prompts) == 1 + 8 * 12 + 4 * 7
     joined = found.words[12:]
     assert [word.rpartition(" ")[0] for word in joined] == WORDS[1]
     assert len({word.rpartition(" ")[2] for word in joined} & {*CSP_PROMPTS.joined_to}) > 2
@@ -69,8 +73,8 @@ def test_a_file_is_kept_while_everything_is_the_same(tmp_path: Path) -> None:
         write_negatives(file, tower, text_tower_name=name, **{"words": WORDS} | options)
         return len(tower.prompts)
 
-    assert number_of_prompts(TextTower()) == 19
-    assert number_of_prompts(TextTower()) == 1  # the first prompt shows whether it is the same tower
+    assert number_of_prompts(TextTower()) == 20
+    assert number_of_prompts(TextTower()) == 1  # this prompt shows whether it is the same tower
     changed = NegativePrompts(("the {class}",), ("This is a {class} photo",))
     for tower, options in (
         (TextTower(factor=0.9), {}),
@@ -113,11 +117,12 @@ def streams() -> list[Stream]:
     return [Stream("val", Role.ID, samples(0, True), ("a", "b", "c")), Stream("far", Role.OOD, samples(1, False))]
 
 
-def module() -> OODModule:
+def module(text_tower: TextTower | None = None) -> OODModule:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         tower = nn.Sequential(nn.Flatten(), nn.Linear(48, 5))
-    network = ZeroShotClassifier(tower, text_concepts(["a", "b", "c"], TextTower()))
+    concepts = text_concepts(["a", "b", "c"], text_tower or TextTower())
+    network = ZeroShotClassifier(tower, concepts, text_tower=text_tower)
     return OODModule(network, head="classifier", transform=nn.Identity(), name="tiny CLIP, 'a photo of a {class}'")
 
 
@@ -139,8 +144,27 @@ def test_a_cache_of_features_suffices_and_the_run_records_the_prompts(tmp_path: 
     again = predict(*open_cache(tmp_path / "cache"), file)
     for name in results.detectors:
         np.testing.assert_allclose(again.scores[name], results.scores[name], rtol=1e-5)
-    (note,) = Results.load(tmp_path / "run").run.fit_notes["neg_label"]
+    loaded, console = Results.load(tmp_path / "run"), Console(file=io.StringIO(), width=300)
+    (note,) = loaded.run.fit_notes["neg_label"]
     assert note.startswith("uses 16 of 19 words (text tower: sines; prompts of nouns: 'the nice {class}'")
+    print_outcome(loaded, console)
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    for line in ("Network: tiny CLIP, 'a photo of a {class}'", f"neg_label: {note}"):
+        assert line in lines  # beside the numbers
+
+
+@pytest.mark.filterwarnings("ignore:detector '.*' is skipped")
+@pytest.mark.parametrize("factor", [1.0, 0.9])
+def test_negatives_of_another_text_tower_of_equal_width_are_refused(tmp_path: Path, factor: float) -> None:
+    text_tower = TextTower()
+    file = write_negatives(tmp_path / "words", TextTower(factor), text_tower_name="sines", words=WORDS)
+    record(tmp_path / "cache", streams(), module=module(text_tower))
+    for model, data in ((module(text_tower), OODDataModule(streams())), open_cache(tmp_path / "cache")):
+        reasons = predict(model, data, file).run.not_applicable
+        assert sorted(reasons) == ([] if factor == 1 else ["csp", "neg_label"])
+        for reason in reasons.values():
+            assert re.search(r"negatives of the text tower of tiny CLIP.*words has embeddings of another one", reason)
+    assert predict(module(), OODDataModule(streams()), file).run.not_applicable == {}  # an unknown tower
 
 
 def test_a_file_with_other_words_is_another_run(tmp_path: Path) -> None:

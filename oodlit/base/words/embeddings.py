@@ -26,6 +26,7 @@ class WordEmbeddings:
         words: The words, in the order of the rows.
         prompts: Templates of nouns and adjectives, by "nouns" and "adjectives".
         text_tower: Name of the text tower.
+        text_sketch: What identifies the text tower, see `oodlit.backbones.clip.sketch_text`; empty = unknown.
 
     Raises:
         InvalidArgumentError: The shapes or types do not match, or an embedding contains NaN or infinite values.
@@ -36,6 +37,7 @@ class WordEmbeddings:
     words: list[str]
     prompts: Mapping[str, list[str]] = field(default_factory=dict)
     text_tower: str = ""
+    text_sketch: str = ""
 
     def __post_init__(self) -> None:
         """Check shapes, types, and values."""
@@ -58,7 +60,7 @@ class WordEmbeddings:
 
     def save(self, file: str | Path) -> None:
         """Write the file, either completely or not at all."""
-        about = {"words": self.words, "prompts": self.prompts, "text_tower": self.text_tower}
+        about = {name: getattr(self, name) for name in ("words", "prompts", "text_tower", "text_sketch")}
         tensors = {"embeddings": self.embeddings.contiguous(), "is_adjective": self.is_adjective}
         write_bytes(file, to_bytes(tensors, metadata={"description": json.dumps(about)}))
 

@@ -69,6 +69,8 @@ def print_outcome(results: Results, console: Console) -> None:
     console.print(summary_table(results))
     colours = console.color_system is not None and not console.no_color
     console.print(Text(_counts(results) + ("; best values in green." if colours else "."), style="dim"))
+    for line in _prompts(results):
+        console.print(Text(line, style="dim"))
     if sentence := _at_one_percent(results):
         console.print(Text(f"{sentence}.", style="dim"))
     reasons = results.run.not_applicable
@@ -90,6 +92,13 @@ def _counts(results: Results) -> str:
         f"Thresholds accept {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
         f" {inside.name}{accuracy}. Brackets: {100 * results.settings.confidence:g} % intervals"
     )
+
+
+def _prompts(results: Results) -> list[str]:
+    """Prompts of zero-shot detectors: of the classes, in the name of the network, and of negative words."""
+    notes = [f"{name}: {note}" for name, told in results.run.fit_notes.items() for note in told if "prompts of" in note]
+    network = results.run.backbone
+    return [f"Network: {network.name}", *notes] if notes or "{class}" in network.name else []
 
 
 def _at_one_percent(results: Results) -> str:

@@ -131,10 +131,6 @@ def _scaled(step: Any) -> Step:
     return lambda images: images.to(torch.get_default_dtype()).div(255)
 
 
-def _converted(step: Any) -> Step:
-    return lambda images: images.to(step.dtype)
-
-
 def _resized(step: Any) -> Step:
     name = str(getattr(step.interpolation, "value", step.interpolation))  # of an enumeration
     if name not in _INTERPOLATIONS:
@@ -171,7 +167,7 @@ KNOWN: dict[tuple[str, str], Callable[[Any], Step]] = {
     ("open_clip", "_convert_to_rgb"): _unchanged,
     ("torchvision", "ToTensor"): _scaled,
     ("timm", "MaybeToTensor"): _scaled,
-    ("timm", "ToTensor"): _converted,
+    ("timm", "ToTensor"): lambda step: lambda images: images.to(step.dtype),
     ("torchvision", "PILToTensor"): _unchanged,
     ("torchvision", "ToImage"): _unchanged,
     ("timm", "MaybePILToTensor"): _unchanged,

@@ -157,9 +157,7 @@ def _split(name: str) -> tuple[str, str] | None:
     if is_hidden("/".join(parts)) or any(part.startswith("__") and part.endswith("__") for part in parts):
         return None
     stem, dot, extension = parts[-1].partition(".")
-    if not dot:
-        return None
-    return "/".join([*parts[:-1], stem]), extension.lower()
+    return None if not dot else ("/".join([*parts[:-1], stem]), extension.lower())
 
 
 def read_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:

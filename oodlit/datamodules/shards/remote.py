@@ -114,8 +114,7 @@ class Cache:
     def path(self, url: str) -> Path:
         """Path of the copy of `url`, which may not exist yet."""
         home = self.folder or os.environ.get("OODLIT_CACHE") or Path.home() / ".cache" / "oodlit"
-        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-        return Path(home) / digest / split_url(url)[1]
+        return Path(home) / hashlib.sha256(url.encode()).hexdigest()[:16] / split_url(url)[1]
 
     def retry(self, action: Callable[[], _T], what: str) -> _T:
         """Run `action`, and retry it after an `OSError` or a network failure.

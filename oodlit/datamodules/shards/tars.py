@@ -71,9 +71,7 @@ class _LastRead:
 
 def _next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
     """`tar.next()`, also for archives without members, on which Python 3.10 fails."""
-    if tar.offset == 0 and getattr(tar, "firstmember", None) is None:
-        return None
-    return tar.next()
+    return None if tar.offset == 0 and getattr(tar, "firstmember", None) is None else tar.next()
 
 
 def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None) -> None:

@@ -52,7 +52,8 @@ class Combined(Combination):
     Raises:
         InvalidArgumentError: An argument is out of range, two parts are equal, or a part of a "train" calibration reads
             more than logits and features.
-        NotFittedError: `calibrate` was not called for a "validation" calibration.
+        NotFittedError: `calibrate` was not called for a "validation" calibration, or a part was fitted or calibrated
+            afterwards.
 
     Example:
         >>> from oodlit.detectors import MSP, MaxLogit, fit
@@ -133,7 +134,7 @@ class Combined(Combination):
         hashes, scores = [torch.zeros(0, dtype=torch.int64)], [torch.zeros(0, len(self.nested_detectors()))]
         for outputs in batches:
             hashes.append(hash_rows(outputs))
-            scores.append(self._part_scores(outputs).cpu())
+            scores.append(self._part_scores(outputs).T.cpu())
         chosen = torch.cat(hashes).argsort(stable=True)[: self.size]
         if not len(chosen):
             raise InvalidArgumentError(f"{self!r}: expected at least one image to calibrate on, got none")
@@ -148,19 +149,20 @@ class Combined(Combination):
             outputs: A batch with every field that a part reads.
 
         Raises:
-            NotFittedError: There are no calibration scores.
+            NotFittedError: There are no calibration scores, or a part was fitted or calibrated after this detector.
         """
         if "ascending" not in self._buffers:
             raise NotFittedError(f"{self!r} has no calibration scores; fit it, and call calibrate([outputs, ...])")
+        self._check_parts()
         scores = self._part_scores(outputs)
-        ascending = self.ascending.to(scores.device)
-        return torch.stack([p_values(row, s) for row, s in zip(ascending, scores.T, strict=True)], dim=1)
+        return p_values(self.ascending.to(scores.device), scores).T
 
-    def _part_scores(self, outputs: Outputs) -> Float[Tensor, "batch parts"]:
-        return torch.stack([self._score_part(part, outputs) for part in self.nested_detectors()], dim=1)
+    def _part_scores(self, outputs: Outputs) -> Float[Tensor, "parts batch"]:
+        return torch.stack([self._score_part(part, outputs) for part in self.nested_detectors()])
 
     def _keep_scores(self, scores: Float[Tensor, "parts images"]) -> None:
         self.keep(ascending=scores.sort(dim=1).values)
+        self._check_parts()
 
     def _score(self, outputs: Outputs) -> Scores:
         return simes(self.p_values(outputs))

@@ -36,6 +36,7 @@ class SIRC(Combination):
     Raises:
         InvalidArgumentError: An argument is out of range, `s1` has no known largest value, or a detector reads more
             than logits and features.
+        NotFittedError: `s1` or `s2` was fitted after this detector.
         RequirementError: During the fit, all training images have the same S2.
 
     Example:
@@ -89,8 +90,10 @@ class SIRC(Combination):
                 f" images, but that of {name} is {float(deviation)}; choose another s2, or fit on more images"
             )
         self.keep(a=mean - 3 * deviation, b=1 / deviation)
+        self._check_parts()
 
     def _score(self, outputs: Outputs) -> Scores:
+        self._check_parts()
         first = self.nested_detectors()[0]
         s1 = self._score_part(first, outputs)
         s2 = _norms(outputs.require("features")) if self.s2 is None else self._score_part(self.s2, outputs)

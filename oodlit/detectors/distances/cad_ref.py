@@ -94,6 +94,4 @@ class CADRef(PredictedMeanDetector):
         if self.confidence == "msp":
             return outputs.max_probabilities.double()
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()
-        if not self.above_median:
-            return value
-        return value - outputs.median_logits.double()
+        return value if not self.above_median else value - outputs.median_logits.double()

@@ -1,14 +1,14 @@
 """Detectors made of other detectors, shared by Combined and SIRC."""
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_int, is_traced
-from oodlit.base.errors import InvalidArgumentError, RequirementError
-from oodlit.base.outputs import Head, Outputs, Scores
+from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
+from oodlit.base.outputs import Head, Outputs, Scores, version_of
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistics, TrainSample
@@ -34,6 +34,8 @@ class Combination(Detector):
     Raises:
         InvalidArgumentError: A part is not a detector, or it occurs twice; or `size` is not positive.
     """
+
+    _seen: tuple[Any, ...] = ()
 
     def __init__(self, parts: Sequence[Detector], size: int) -> None:
         super().__init__()
@@ -63,6 +65,24 @@ class Combination(Detector):
                     f"{type(self).__name__}: expected parts that read only logits and features, got {part!r}, which"
                     f" reads {', '.join(unknown)}; {way_out}"
                 )
+
+    @final
+    def _check_parts(self) -> None:
+        """Raise if a part was fitted or calibrated after this detector, whose state refers to earlier scores.
+
+        Raises:
+            NotFittedError: It was.
+        """
+        if is_traced():
+            return
+        own = next(self.buffers(recurse=False))  # another one after a fit, a load, or a move to another device
+        now = own, version_of(own), [p._fit_id for p in self.modules() if isinstance(p, Detector) and p is not self]
+        if self._seen and own is self._seen[0] and now[1] == self._seen[1] and now[2] != self._seen[2]:
+            raise NotFittedError(
+                f"{self!r}: a part was fitted or calibrated after this detector, whose state refers to the earlier"
+                " scores; fit this detector again, and call calibrate if it has a held-out calibration"
+            )
+        self._seen = now
 
     @final
     def _score_part(self, part: Detector, outputs: Outputs) -> Scores:

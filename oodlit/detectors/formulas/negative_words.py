@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed, number_of
 from oodlit.base.errors import InvalidArgumentError, RequirementError
+from oodlit.base.fingerprint import difference, join
 from oodlit.base.fractions import exact_number
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores, unit
 from oodlit.base.words.embeddings import WordEmbeddings
@@ -28,8 +29,16 @@ MISSING = (
 )
 
 
-def _file_is_missing(detector: "NegativeDetector", facts: BackboneFacts) -> str:
-    return "" if detector.negatives else MISSING
+def _no_negatives(detector: "NegativeDetector", facts: BackboneFacts) -> str:
+    if not Path(detector.negatives).is_file():
+        return "" if detector.negatives else MISSING
+    words = WordEmbeddings.load(detector.negatives)
+    if not difference(join(text=words.text_sketch), facts.fingerprint):
+        return ""
+    return (
+        f"needs negatives of the text tower of {facts.name}, but {detector.negatives} has embeddings of another one"
+        f" ({words.text_tower}); write the file again with this text tower"
+    )
 
 
 class NegativeDetector(Detector):
@@ -49,7 +58,7 @@ class NegativeDetector(Detector):
 
     needs = frozenset({"features", "head"})
     invariances = frozenset({"feature_scale", "class_permutation"})
-    requirements = (_file_is_missing,)
+    requirements = (_no_negatives,)
     log_probability = True
 
     def __init__(

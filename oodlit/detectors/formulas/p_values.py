@@ -1,7 +1,7 @@
 """P-values of scores, and tests of several p-values per image."""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
 from oodlit.base.checks import is_traced, number_of
@@ -9,7 +9,7 @@ from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Scores
 
 
-def p_values(ascending: Float[Tensor, " images"], scores: Scores) -> Scores:
+def p_values(ascending: Float[Tensor, "*tests images"], scores: Float[Tensor, "*tests batch"]) -> Tensor:
     """Return p = (1 + r) / (n + 1), r the rank of each score among n calibration scores, float64.
 
     r is the number of calibration scores that are not above the score, which makes p the conformal p-value. Between two
@@ -17,31 +17,36 @@ def p_values(ascending: Float[Tensor, " images"], scores: Scores) -> Scores:
     If an image is exchangeable with the calibration images, P(p <= alpha) <= alpha.
 
     Args:
-        ascending: Calibration scores in ascending order, float64.
+        ascending: Calibration scores in ascending order, float64; with several tests, one row each.
         scores: Scores; NaN stays NaN.
 
     Example:
         >>> p_values(torch.tensor([1.0, 2.0, 2.0, 4.0]).double(), torch.tensor([0.0, 1.0, 2.0, 3.0, 9.0]))
         tensor([0.2000, 0.4000, 0.8000, 0.9000, 1.0000], dtype=torch.float64)
     """
-    values, size = scores.double(), ascending.shape[0]
-    count = _count_at_most(ascending, values)
-    below, above = ascending[(count - 1).clamp(min=0)], ascending[count.clamp(max=size - 1)]
+    values, size = scores.double(), ascending.shape[-1]
+    count = count_at_most(ascending, values)
+    below, above = (ascending.gather(-1, at) for at in ((count - 1).clamp(min=0), count.clamp(max=size - 1)))
     step = (values - below) / (above - below)
     inside = (count > 0) & (count < size) & ~step.isnan()  # NaN next to infinite calibration scores
     step = step.where(inside, torch.zeros_like(step))
     return ((1 + count + step) / (size + 1)).masked_fill(values.isnan(), torch.nan)
 
 
-def _count_at_most(ascending: Tensor, values: Tensor) -> Tensor:
-    """Return how many entries are not above each value."""
+def count_at_most(ascending: Shaped[Tensor, "*tests images"], values: Shaped[Tensor, "*tests batch"]) -> Tensor:
+    """Return how many entries of a sorted tensor are not above each value; of a NaN, the number is arbitrary.
+
+    Example:
+        >>> count_at_most(torch.tensor([1.0, 2.0, 2.0]), torch.tensor([0.0, 2.0, 3.0])).tolist()
+        [0, 3, 3]
+    """
     if not is_traced():
         return torch.searchsorted(ascending, values.contiguous(), right=True)
-    size = ascending.shape[0]  # ONNX has no search, so that the count is built from its bits
+    size = ascending.shape[-1]  # ONNX has no search, so that the count is built from its bits
     count = torch.zeros_like(values, dtype=torch.int64)
     for bit in reversed(range(size.bit_length())):
         more = count + 2**bit
-        is_below = (more <= size) & (ascending[more.clamp(max=size) - 1] <= values)
+        is_below = (more <= size) & (ascending.gather(-1, more.clamp(max=size) - 1) <= values)
         count = torch.where(is_below, more, count)
     return count
 

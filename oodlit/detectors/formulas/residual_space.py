@@ -25,9 +25,7 @@ def default_dim(width: int) -> int:
         >>> [default_dim(w) for w in (2048, 768, 48)]
         [1000, 512, 24]
     """
-    if width >= 2048:
-        return 1000
-    return 512 if width >= 768 else max(1, width // 2)
+    return 1000 if width >= 2048 else 512 if width >= 768 else max(1, width // 2)
 
 
 class ResidualSpace(NamedTuple):

@@ -69,8 +69,7 @@ class RankFeat(TrainFreeDetector):
         # Under mixed precision the map is in half precision but the layers after it are not.
         dtype = next((p.dtype for p in outputs.model.network.parameters()), feature_map.dtype)
         logits = outputs.model.logits_from_map(without_first_component(feature_map.double()).to(dtype))
-        then = Energy() if self.then is None else self.then
-        return then.score(Outputs(logits))
+        return (Energy() if self.then is None else self.then).score(Outputs(logits))
 
 
 def without_first_component(

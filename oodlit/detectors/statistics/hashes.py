@@ -14,8 +14,7 @@ def hash_rows(outputs: Outputs) -> Tensor:
     """Return a 63-bit hash per image, int64: of its key or, without keys, of its features or logits."""
     if outputs.keys is not None:
         return hash_strings(outputs.keys)
-    basis = outputs.features if outputs.features is not None else outputs.require("logits")
-    return hash_contents(basis)
+    return hash_contents(outputs.features if outputs.features is not None else outputs.require("logits"))
 
 
 def hash_contents(rows: Float[Tensor, "batch columns"]) -> Tensor:

@@ -47,9 +47,7 @@ def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95)
         raise InvalidArgumentError(f"wilson_interval: expected two integers, got {successes!r} and {total!r}") from None
     if not 0 <= successes <= total:
         raise InvalidArgumentError(f"wilson_interval: expected 0 <= successes <= total, got {successes} of {total}")
-    if total == 0:
-        return float("nan"), float("nan")
-    return _wilson(successes / total, total, confidence)
+    return (float("nan"), float("nan")) if total == 0 else _wilson(successes / total, total, confidence)
 
 
 def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: ShareLike = 0.95) -> tuple[float, float]:

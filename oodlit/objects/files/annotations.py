@@ -377,11 +377,9 @@ def is_number(value: Any) -> TypeGuard[float]:
         >>> is_number(3), is_number(float("nan")), is_number(True), is_number("3"), is_number(10**400)
         (True, True, False, False, False)
     """
-    return isinstance(value, float) or (_is_integer(value) and abs(value) <= sys.float_info.max)
-
-
-def _is_integer(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, float) or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
+    )
 
 
 def _is_length(value: Any) -> TypeGuard[float]:

@@ -10,9 +10,7 @@ def id_text(value: object) -> str | None:
         >>> id_text(0), id_text("000139"), id_text("3f0a"), id_text(True), id_text(1.0), id_text("")
         ('0', '000139', '3f0a', None, None, None)
     """
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        return None
-    return str(value) or None
+    return None if isinstance(value, bool) or not isinstance(value, int | str) else str(value) or None
 
 
 class Identifiers:

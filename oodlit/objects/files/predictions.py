@@ -282,7 +282,8 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         raise DataError(f"{path} cannot be read as Parquet ({error})") from error
     names = table.column_names
     if not names or (not len(table) and {"image_id", "confidence"} <= set(names)):
-        return _no_rows(scores)  # pandas saves a table without rows with other types, or without columns
+        # pandas saves a table without rows with other types, or without columns
+        return _Rows([], np.zeros((0, 4)), np.zeros(0), None, {name: np.zeros(0) for name in scores})
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
         raise DataError(f"{path}: missing columns {missing}; found {names}")
     for name in scores:
@@ -302,10 +303,6 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         _vectors(table, "logits", path),
         _vectors(table, "features", path),
     )
-
-
-def _no_rows(scores: Sequence[str]) -> _Rows:
-    return _Rows([], np.zeros((0, 4)), np.zeros(0), None, {name: np.zeros(0) for name in scores})
 
 
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:

@@ -145,5 +145,4 @@ def best_overlaps(
 
 def _cuts(count: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " cuts"]:
     """Positions that split the boxes into blocks of about `_PAIRS` pairs."""
-    part = np.cumsum(count) // _PAIRS
-    return np.flatnonzero(np.diff(part)) + 1
+    return np.flatnonzero(np.diff(np.cumsum(count) // _PAIRS)) + 1

@@ -125,9 +125,7 @@ def best_f1_confidence(
         of_class = Objects(objects.boxes[members], objects.image[members])
         true, ignored = _coco_matches(boxes[rows], image[rows], of_class, crowd[members])
         found.append(_at_best_f1(true, ignored, confidence[rows], int((~crowd[members]).sum())))
-    if not found:
-        return undefined("best_f1_confidence", "there is no ID object")
-    return math.fsum(found) / len(found)
+    return undefined("best_f1_confidence", "there is no ID object") if not found else math.fsum(found) / len(found)
 
 
 def _coco_matches(boxes: Corners, image: Positions, objects: Objects, crowd: Flags) -> tuple[Matched, Matched]:

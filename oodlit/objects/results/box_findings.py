@@ -37,20 +37,16 @@ def box_findings(tables: Tables, datasets: Sequence[DatasetInfo], class_names: S
         datasets: The data sets.
         class_names: The ID classes in the order of the logits; empty = unknown.
     """
+    sides = tables.images.set_index("key")[["width", "height"]]  # 0 = unknown
     for info in datasets:
         boxes, objects = (table[table["dataset"] == info.name] for table in (tables.boxes, tables.objects))
-        sizes, of_objects = (_sizes(table, tables.images) for table in (boxes, objects))
+        sizes, of_objects = (sides.loc[table["image"]].to_numpy(dtype=np.int64) for table in (boxes, objects))
         places = _of_places(_relative(boxes, sizes), _relative(objects, of_objects))
         for text in (places or _of_units(boxes, sizes, "boxes"), _of_units(objects, of_objects, "objects")):
             if text:
                 yield Finding("places", f"{info.name}: {text}")
         if info.role is Role.ID and class_names and (text := _of_classes(boxes, objects, class_names)):
             yield Finding("box_classes", f"{info.name}: {text}")
-
-
-def _sizes(table: pd.DataFrame, images: pd.DataFrame) -> Int[np.ndarray, "boxes 2"]:
-    """Width and height of the image of every box; 0 = unknown."""
-    return images.set_index("key")[["width", "height"]].loc[table["image"]].to_numpy(dtype=np.int64)
 
 
 def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "known 4"]:

@@ -110,9 +110,7 @@ class _Place(NamedTuple):
 def _missing(ours: float, theirs: float, printed: str) -> str:
     if math.isnan(ours):
         return "the value is undefined or was not computed in this run"
-    if not printed:
-        return NO_MODEL
-    return f"not published for {printed}" if math.isnan(theirs) else ""
+    return NO_MODEL if not printed else f"not published for {printed}" if math.isnan(theirs) else ""
 
 
 def _model(results: RunResults, table: PublishedTable) -> str:

@@ -26,9 +26,7 @@ def published_accuracy(model: str, dataset: str, *, img_size: int, crop_pct: flo
         0.80382
     """
     row = _rows().get((model, img_size, round(crop_pct, 4)))
-    if row is None or dataset not in DATASETS or not row[dataset]:
-        return None
-    return round(float(row[dataset]) / 100, 7)
+    return None if row is None or dataset not in DATASETS or not row[dataset] else round(float(row[dataset]) / 100, 7)
 
 
 @cache

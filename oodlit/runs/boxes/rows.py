@@ -95,7 +95,8 @@ class BoxRows:
         """
         parts = [part for of_process in gather_objects(group, self.found) for part in of_process if part.num_images]
         table = gather(self.scores, group, detectors=detectors).set_index("key")
-        found = in_order(Detections.cat(parts)) if parts else _none()
+        none = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), [])
+        found = in_order(Detections.cat(parts)) if parts else none
         table = table.loc[found.box_keys]
         return found, {name: table[name].to_numpy(np.float64) for name in detectors}
 
@@ -123,7 +124,3 @@ def in_order(found: Detections) -> Detections:
         predictions=found.classes[rows],
         index=found.numbers[rows],
     )
-
-
-def _none() -> Detections:
-    return Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), [])

@@ -61,7 +61,7 @@ def mlflow_names(names: Collection[str]) -> list[str]:
         >>> mlflow_names(["far/msp/fpr95", "far/msp/fpr95/Cat", "far/msp/fpr95/cat", "far/../auroc"])
         ['far/msp/fpr95/all', 'far/msp/fpr95/Cat', 'far/msp/fpr95/cat_2', 'far/__/auroc']
     """
-    found = [_cut("/".join(map(_no_dots, name.split("/")))) for name in names]
+    found = [_cut("/".join(p if p.strip(".") else "_" * len(p) for p in name.split("/"))) for name in names]
     while True:
         found = distinct(found, same=str.casefold)
         folders = {folder for name in found for folder in _folders(name.casefold())}
@@ -73,10 +73,6 @@ def mlflow_names(names: Collection[str]) -> list[str]:
 def _folders(name: str) -> list[str]:
     parts = name.split("/")
     return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
-
-
-def _no_dots(part: str) -> str:
-    return part if part.strip(".") else "_" * len(part)
 
 
 def _cut(name: str) -> str:

@@ -28,7 +28,7 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
     head = [version_of(data.head.weight), version_of(data.head.offset)]
     for dtype in (torch.float32, torch.float64):
         given = {"fit": data.train.to(dtype=dtype), "score": data.id.to(dtype=dtype)}
-        before = {step: _snapshot(outputs) for step, outputs in given.items()}
+        before = {s: {n: (v.clone(), version_of(v)) for n, v in _tensors(o).items()} for s, o in given.items()}
         fit_on(factory(), [given["fit"]], data.head).score(given["score"])
         for step, snapshot in before.items():
             for name, (values, version) in snapshot.items():
@@ -44,10 +44,6 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
 def _tensors(outputs: Outputs) -> dict[str, Tensor]:
     hidden = {f"hidden[{n!r}]": v for n, v in (outputs.hidden or {}).items()}
     return {n: v for n in _FIELDS if (v := getattr(outputs, n)) is not None} | hidden
-
-
-def _snapshot(outputs: Outputs) -> dict[str, tuple[Tensor, int]]:
-    return {n: (v.clone(), version_of(v)) for n, v in _tensors(outputs).items()}
 
 
 def _network_state(network: nn.Module) -> dict[str, object]:

@@ -12,7 +12,7 @@ from oodlit.cli.main import main
 from oodlit.detectors import detectors
 from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import Results
+from oodlit.results import Results, operating_sentence
 from oodlit.results.display_names import display_names
 
 
@@ -50,6 +50,12 @@ def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
     assert "n = 533" in text
     assert "of 17" in text
     assert "506 images of digits_val" in text
+
+
+def test_the_sentence_for_a_prior_of_one_percent_is_printed_below_the_table(demo: tuple[Path, str]) -> None:
+    below = " ".join(demo[1].rpartition("Thresholds accept")[2].split())
+    assert f"{operating_sentence(Results.load(demo[0]), prior=0.01)}." in below
+    assert "By joint AUGRC at 1 % unknown images" in below
 
 
 def test_page_and_data_are_there(demo: tuple[Path, str]) -> None:

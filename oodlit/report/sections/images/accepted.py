@@ -115,6 +115,4 @@ def _first(name: str, sets: Sequence[Mapping[str, Any]], own: Mapping[str, Any],
 
 
 def _class_name(inside: DatasetInfo, index: int) -> str:
-    if index < 0:
-        return ""
-    return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
+    return "" if index < 0 else inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
