@@ -112,8 +112,8 @@ def write_negatives(
     identity = nouns + adjectives, templates, text_tower_name
     sketched = sketch_text(text_tower)
     kept = WordEmbeddings.load(file) if Path(file).exists() else None
-    is_same = kept is not None and (kept.words, kept.prompts, kept.text_tower) == identity
-    if not is_same or difference(join(text=kept.text_sketch or "unknown"), join(text=sketched)):
+    known = kept.text_sketch if kept and (kept.words, kept.prompts, kept.text_tower) == identity else ""
+    if difference(join(text=known or "unknown"), join(text=sketched)):
         embeddings = torch.cat([embed(*kind) for kind in kinds])
         WordEmbeddings(embeddings, torch.arange(len(embeddings)) >= len(nouns), *identity, sketched).save(file)
     return Path(file)
