@@ -3,7 +3,7 @@
     python benchmarks/gate.py                     # a network of 512 features, 1,000 classes, batches of 1 and 64
 
 All gates take turns, and the shortest CPU time of many calls counts: other programs use the machine. The
-detector of the plain gate returns one of the logits: it measures everything that is no detector. A combination is to
+detector of the plain gate returns one of the logits: it measures everything except a detector. A combination is to
 take at most 1.05 of a gate that scores the same parts one after another without combining them.
 """
 

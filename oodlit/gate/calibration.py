@@ -75,7 +75,8 @@ class Calibration(nn.Module):
         if self.classes is not None and predictions is not None:
             first, count, last = (count_at_most(self._places, predictions * size + n - 1) for n in (0, count, size))
             count, size = count - first, last - first
-        return ((count + 1).double() / (size + 1)).masked_fill(scores.isnan(), math.nan)
+        found: Tensor = (count + 1).double() / (size + 1)
+        return found.masked_fill(scores.isnan(), math.nan)
 
 
 class Decision(nn.Module):
