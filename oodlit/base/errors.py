@@ -56,10 +56,9 @@ class UnknownNameError(OodlitError, LookupError):
             "unknown detector 'mahalonobis'; did you mean 'mahalanobis'? Known: mahalanobis, msp"
         """
         choices, name = sorted(known), name if len(name) <= 200 else f"{name[:200]}..."  # comparing takes time
-        near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
-        hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+        hint = suggestion(name, choices)
         listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""
-        return cls(f"unknown {kind} {name!r}{hint}{listing}")
+        return cls(f"unknown {kind} {name!r}{f'; {hint}' if hint else '.'}{listing}")
 
     @classmethod
     def check(cls, kind: str, name: str, known: Collection[str]) -> None:
@@ -70,6 +69,18 @@ class UnknownNameError(OodlitError, LookupError):
         """
         if name not in known:
             raise cls.of(kind, name, known)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Ask whether the nearest of the `known` names is meant; empty if none is near. Case does not matter.
+
+    Example:
+        >>> suggestion("High_heels", ["donuts", "high heels"]), suggestion("x", ["donuts"])
+        ("did you mean 'high heels'?", '')
+    """
+    names = {one.casefold(): one for one in known}
+    near = [repr(names[one]) for one in difflib.get_close_matches(name.casefold(), names, n=3, cutoff=0.5)]
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 class NotFittedError(OodlitError, RuntimeError):

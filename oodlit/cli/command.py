@@ -6,7 +6,8 @@ parameter `resolved_config` adds `--config` and `--print_config`, and receives t
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
@@ -14,7 +15,7 @@ import jsonargparse
 import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.current_folder import search_current_folder
-from oodlit.base.errors import UnknownNameError, UsageError
+from oodlit.base.errors import OodlitError, UnknownNameError, UsageError
 from oodlit.base.secrets import mask
 from oodlit.base.yaml_files import load_yaml
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
@@ -56,9 +57,22 @@ def arguments_of(function: Function, words: Sequence[str]) -> dict[str, Any] | N
         return None
     import torch
 
-    with torch.random.fork_rng():  # random weights follow the seed of the run, so that every run has the same
-        torch.manual_seed(planned.get("seed", 0))
+    with naming_options({"complete=False": "--data.complete=false"}), torch.random.fork_rng():
+        torch.manual_seed(planned.get("seed", 0))  # every run with this seed has the same random weights
         return {**make(planned), "resolved_config": resolved}
+
+
+@contextmanager
+def naming_options(options: Mapping[str, str]) -> Iterator[None]:
+    """In errors, name the options of a command instead of the arguments of Python, such as "complete=False"."""
+    try:
+        yield
+    except OodlitError as error:
+        text = str(error)
+        for argument, option in options.items():
+            text = text.replace(argument, option)
+        error.args = (text,)
+        raise
 
 
 def parameters_of(function: Function) -> tuple[Parameters, bool]:

@@ -4,22 +4,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from oodlit.base.errors import UsageError
-from oodlit.cli.command import missing_text
+from oodlit.cli.command import missing_text, naming_options
 
 HEADINGS = {
     "evaluate": {
-        "Data": (
-            "data",
-            "benchmark",
-            "root",
-            "features",
-            "cache",
-            "cache_dtype",
-            "max_batches",
-            "dry_run",
-            "batch_size",
-            "num_workers",
-        ),
+        "Data": ("data", "benchmark", "root", "incomplete", "features", "cache", "cache_dtype"),
+        "Reading": ("batch_size", "num_workers", "max_batches", "dry_run"),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
         "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "untrained", "fail_if"),
         "Run and output": ("accelerator", "devices", "num_nodes", "seed", "again", "out", "logger"),
@@ -45,6 +35,7 @@ def evaluate(
     data: Annotated[Any, _types] = None,
     benchmark: str | None = None,
     root: Path = Path(),
+    incomplete: bool = False,
     detectors: Annotated[Any, _types] = None,
     fitted: Path | None = None,
     features: Path | None = None,
@@ -84,6 +75,7 @@ def evaluate(
         data: class of an OODDataModule, such as ImageNetBenchmark
         benchmark: name from 'oodlit list benchmarks', instead of --data
         root: folder with the data sets of the benchmark (default: .)
+        incomplete: use the sets and images of the benchmark that exist
         detectors: list, or all (default: all without extra forward passes)
         fitted: fitted detectors of an earlier run (its OUT/fitted)
         features: YAML file that lists recorded features; no network runs
@@ -158,10 +150,14 @@ def _check(given: dict[str, Any]) -> None:
             raise UsageError(f"--features replaces the network and the images; omit {', '.join(extra)}")
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
-    if given["untrained"] and not (isinstance(given["backbone"], str) and given["fitted"] is None):
+    if given["incomplete"] and given["benchmark"] is None:
+        raise UsageError("--incomplete is for --benchmark; for other data, add --data.complete=false")
+    if given["untrained"] and (given["features"] or given["fitted"]):
+        raise UsageError("--untrained requires a network, and fits detectors for it; omit --features and --fitted")
+    if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
-            "--untrained requires the name of a network and detectors that are fitted for it; pass --backbone NAME, and"
-            " omit --features and --fitted"
+            "--untrained requires the name of a network, to create it with random weights: a timm name, or a dotted"
+            f" path such as my_package.MyNet with --weights FILE; got a {type(given['backbone']).__name__}"
         )
     if given["data"] is not None and given["benchmark"] is not None:
         raise UsageError(
@@ -193,7 +189,8 @@ def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
         return given["backbone"], given["data"]
     from oodlit.datamodules import Benchmark
 
-    return given["backbone"], Benchmark(given["benchmark"], given["root"])
+    with naming_options({"complete=False": "--incomplete"}):
+        return given["backbone"], Benchmark(given["benchmark"], given["root"], complete=not given["incomplete"])
 
 
 def _detection(given: dict[str, Any]) -> dict[str, Any]:

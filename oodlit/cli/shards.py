@@ -1,7 +1,5 @@
 """`oodlit shards`: write, check and describe shards."""
 
-import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from oodlit.base.errors import DataError, UnknownNameError, UsageError, add_note
 from oodlit.base.secrets import mask_text
+from oodlit.cli.command import naming_options
 from oodlit.cli.console import console, say, status
 
 if TYPE_CHECKING:
@@ -26,6 +25,7 @@ HEADINGS = {
 }
 _POOL = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
 """Defaults of the options for ImageNet-21K."""
+_AS_OPTIONS = {"complete=False": "--incomplete", "only=...": "--file_list", "flat=True": "--flat"}
 
 
 def build(
@@ -100,7 +100,7 @@ def build(
         raise UsageError(f"{name!r} is a known data set; omit {', '.join(extra)}, which only custom data sets accept")
     if labels is not None:
         description = _with_labels(name, labels, incomplete=incomplete)
-    with status(f"listing {source}"), _warnings_at_end():
+    with status(f"listing {source}"), naming_options(_AS_OPTIONS):
         if name == "imagenet21k":
             known: Any = list_imagenet21k(source, complete=not incomplete, **pool)
         else:
@@ -141,7 +141,7 @@ def _build_own(
         raise UsageError(f"{hint}. For your own data set, add --role train, id, ood, shift or unit_test")
     if incomplete:
         raise UsageError("--incomplete is only for known data sets; your own data set may have any number of images")
-    with status(f"listing {source}"), _warnings_at_end():
+    with status(f"listing {source}"), naming_options(_AS_OPTIONS):
         listing = _listing(source, Role(role), **reading)
     with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:
         names = listing.class_names
@@ -161,18 +161,6 @@ def _kept(out: Path) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit) as end:
         add_note(end, f"finished shards are kept in {out}; run the same command to resume")
         raise
-
-
-@contextmanager
-def _warnings_at_end() -> Iterator[None]:
-    """Print warnings on standard error at the end, without their place in the code."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        try:
-            yield
-        finally:
-            texts = dict.fromkeys(str(warning.message) for warning in caught)
-            sys.stderr.write("".join(f"warning: {text}\n" for text in texts))
 
 
 def _listing(source: Path, role: object, *, file_list: Path | None, class_names: Path | None, flat: bool) -> "Listing":
@@ -233,7 +221,7 @@ def _verified(directory: Path, **how: Any) -> "list[ShardReport]":
 
     splits = read_info(directory)
     total = sum(split.num_samples for split in splits.values()) if splits else None  # unknown without a manifest
-    with progress_bar(f"reading {directory.name or directory}", total) as advance, _warnings_at_end():
+    with progress_bar(f"reading {directory.name or directory}", total) as advance:
         return verify_set(directory, progress=advance, **how)
 
 
@@ -254,7 +242,7 @@ def info(directories: list[Path]) -> None:
     for heading in ("folder", "data set", "split", "role", "images", "classes", "shards", "MB", "remarks"):
         table.add_column(heading, justify="right" if heading in ("images", "classes", "shards", "MB") else "left")
     for directory in directories:
-        with status(f"reading {directory}"), _warnings_at_end():
+        with status(f"reading {directory}"):
             splits = shard_info(directory)
         for split in splits.values():
             size = "" if split.size is None else f"{split.size / 1e6:.1f}"

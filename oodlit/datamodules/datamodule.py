@@ -36,7 +36,7 @@ _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 
 def _checked(evaluation: Mapping[str, Any]) -> dict[str, Any]:
     for setting in evaluation:
-        UnknownNameError.check("setting in evaluation=", setting, ("aggregates", "rule"))
+        UnknownNameError.check("setting in evaluation=", setting, ("aggregates", "full_spectrum", "rule"))
     return dict(evaluation)
 
 
@@ -70,7 +70,8 @@ class OODDataModule(pl.LightningDataModule):
             out, and the remaining ones are numbered 0, 1, .... None (default) = all. Pass the same to `OODModule`.
         dropped_as: Name of an OOD set with the ID images of the other classes. None (default) = no such set.
         evaluation: Settings of the metrics that belong to the data: "aggregates", the data sets of each mean over sets
-            by its name, and "rule", the threshold rule, which `OODDetection(rule=...)` replaces.
+            by its name, "full_spectrum", the shifted sets that full-spectrum values require, and "rule", the threshold
+            rule, which `OODDetection(rule=...)` replaces.
 
     Raises:
         InvalidArgumentError: Two streams share a name, there is not exactly one ID stream, or `decode_on_device` is

@@ -103,7 +103,7 @@ def _files(
     if names is None and description.role is not Role.TRAIN:
         raise DataError(
             f"{description.name}: {source} contains one tar per class, but no published list states which images to"
-            " use; pass a list with only=... (--file_list)"
+            " use; pass a list with only=..."
         )
     return files, name
 
@@ -270,7 +270,7 @@ def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
     if complete and len(images) != IMAGENET_C.per_group:
         raise DataError(
             f"imagenet_c: expected {IMAGENET_C.per_group} ID images, got {len(images)}; pass complete=False"
-            " (--incomplete) to use them as they are (results then show the actual counts)"
+            " to use them as they are (results then show the actual counts)"
         )
     return CorruptedListing(CorruptedSource(images))
 

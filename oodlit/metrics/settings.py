@@ -29,6 +29,7 @@ class Settings:
         prior: Assumed fractions of OOD images in the traffic, in [0, 1], for risk and coverage; a number or a list.
         classes: Data sets restricted to some of their OOD classes; others are complete.
         aggregates: OOD sets of each mean over data sets, by the name of the mean.
+        full_spectrum: Shifted sets that the full-spectrum metrics require; () = those of the run.
         controls: Whether findings include the controls, see `oodlit.results.controls`.
 
     Raises:
@@ -46,6 +47,7 @@ class Settings:
     prior: float | Sequence[float] = ()
     aggregates: Mapping[str, Sequence[str]] = field(default_factory=dict)
     controls: bool = False
+    full_spectrum: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -64,7 +66,7 @@ class Settings:
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"expected each fraction once, got der={self.der!r}")
-        plain["prior"] = check_priors(self.prior)
+        plain["prior"], plain["full_spectrum"] = check_priors(self.prior), tuple(self.full_spectrum)
         plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
         plain |= {name: _as_lists(getattr(self, name), name, of) for name, of in _LISTS.items()}
         for name, value in plain.items():
@@ -92,12 +94,13 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, for run.json."""
-        return without_unused(asdict(self) | {"der": list(self.der), "prior": list(self.priors)})
+        values = asdict(self).items()
+        return without_unused({name: list(value) if isinstance(value, tuple) else value for name, value in values})
 
 
 def without_unused(settings: dict[str, Any]) -> dict[str, Any]:
     """Return settings as plain values without those that are off, which earlier versions do not have."""
-    return {name: value for name, value in settings.items() if value or name not in ("aggregates", "controls", "prior")}
+    return {name: value for name, value in settings.items() if value or name not in _UNUSED}
 
 
 def check_priors(prior: object) -> tuple[float, ...]:
@@ -111,6 +114,7 @@ def check_priors(prior: object) -> tuple[float, ...]:
     return tuple(float(number) for number in exact if number is not None)
 
 
+_UNUSED = ("aggregates", "controls", "prior", "full_spectrum")
 _LISTS = {"classes": "class names", "aggregates": "data sets"}
 
 

@@ -71,6 +71,7 @@ class Results(RunResults):
         prior: float | Sequence[float] = (),
         aggregates: Mapping[str, Sequence[str]] | None = None,
         controls: bool = False,
+        full_spectrum: Sequence[str] = (),
         estimates: pd.DataFrame | None = None,
     ) -> "Results":
         """Compute every metric from per-image scores.
@@ -91,6 +92,8 @@ class Results(RunResults):
             prior: Assumed fractions of OOD images in the traffic, in [0, 1]; adds risk and coverage at each.
             aggregates: OOD sets of each mean over data sets, by the name of the mean: {"near": ["ssb_hard", "ninco"]}.
             controls: Whether findings include the controls, see `oodlit.results.controls`.
+            full_spectrum: Shifted sets that the full-spectrum metrics require; if one is missing, they are undefined.
+                () (default) = the shifted sets of the run.
             estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
 
         Raises:
@@ -100,7 +103,7 @@ class Results(RunResults):
             UnknownNameError: A data set or class is unknown.
         """
         check_names("Results", "detectors", detectors)
-        chosen = (classes or {}, prior, aggregates or {}, controls)
+        chosen = (classes or {}, prior, aggregates or {}, controls, full_spectrum)
         settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, *chosen)
         id_dataset(datasets)
         check_classes(settings, datasets)

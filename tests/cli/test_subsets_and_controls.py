@@ -107,8 +107,14 @@ def less(results: Results) -> Results:
     return Results.from_scores(rows, results.datasets, results.detectors, bootstrap=0)
 
 
-@pytest.mark.parametrize("more", [["--fitted", "fit"], ["--features", "f.yaml"]])
+_FLATTEN = "{class_path: torch.nn.Flatten}"
+
+
+@pytest.mark.parametrize("more", [["--fitted", "fit"], ["--features", "f.yaml"], ["--backbone", _FLATTEN]])
 def test_an_untrained_network_needs_a_network_by_name(more: list[str], words: list[str], capsys) -> None:
     given = ["evaluate", "--untrained", *more] if "--features" in more else [*words, "--untrained", *more]
     assert main(given) == 2
-    assert "--untrained requires the name of a network" in " ".join(capsys.readouterr().err.split())
+    error = " ".join(capsys.readouterr().err.split())
+    assert "--untrained requires" in error
+    assert more[0] == "--backbone" or "omit --features and --fitted" in error
+    assert more[0] != "--backbone" or "--weights FILE; got a Flatten" in error

@@ -1,6 +1,7 @@
 """Benchmarks by name: lists of images applied to official archives, folders and shards, and custom benchmarks."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -108,7 +109,8 @@ def read(data: Benchmark, name: str, processes: int) -> Counter:
 def test_exactly_the_listed_images_are_read_once(name: str, root: Path) -> None:
     about, sets = describe_benchmark(name), [one.name for one in describe_benchmark(name).sets]
     data = Benchmark(name, root, sets=[one for one in sets if one != "unit_tests"], complete=False, class_subset=None)
-    assert data.evaluation == {"rule": about.rule, "aggregates": about.aggregates}
+    evaluation = {"rule": about.rule, "aggregates": about.aggregates, "full_spectrum": about.full_spectrum}
+    assert data.evaluation == evaluation
     for one in (about.id_set, *about.sets):
         if one.name != "unit_tests":
             assert read(data, one.name, 1) == read(data, one.name, 2) == dict.fromkeys(used(one), 1)
@@ -163,6 +165,24 @@ def test_missing_sets_and_wrong_numbers(root: Path, tmp_path: Path) -> None:
         Benchmark("ninco", root, sets=["sun"])
     with pytest.raises(InvalidArgumentError, match="object detectors"):
         Benchmark("fmiyc", root)
+
+
+def test_generated_sets_without_listed_images_are_left_out(root: Path, tmp_path: Path, monkeypatch) -> None:
+    """A trial with some images runs, although ImageNet-C cannot be generated from them."""
+    for name in ("imagenet_val", "ssb_hard", "imagenet_r"):
+        (tmp_path / name).symlink_to(root / name)
+    about = describe_benchmark("openood-v1.5")
+    with pytest.raises(DataError, match=f"{tmp_path / 'ninco'}: NINCO .* not found"):
+        Benchmark("openood-v1.5", tmp_path, sets=["ninco"])
+    for reason in ("6 of the 6 images of the list not found", r"pip install 'oodlit\[corruptions\]'"):
+        with pytest.warns(MissingSetWarning) as caught:
+            data = Benchmark("openood-v1.5", tmp_path, complete=False)
+        assert [stream.name for stream in data.streams] == ["imagenet_val", "ssb_hard", "imagenet_r"]
+        texts = [str(one.message) for one in caught]
+        left_out = [one.name for one in about.sets if any(text.startswith(f"{one.name} is left out") for text in texts)]
+        assert left_out == ["ninco", "inaturalist", "textures", "openimage_o", "imagenet_v2", "imagenet_c"]
+        assert any(re.search(reason, text) for text in texts)
+        monkeypatch.setitem(sys.modules, "imagecorruptions", None)  # without the extra
 
 
 def test_validation_images_are_not_the_test_images(root: Path) -> None:

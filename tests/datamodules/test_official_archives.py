@@ -144,20 +144,22 @@ def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path) -> None:
     assert train.label_counts == {1: 1, 217: 1}  # the official archive of the training images is a tar of tars, too
 
 
-def flat_c(folder: Path, names: tuple[str, ...]) -> tuple[Path, Path]:
-    """OpenOOD's archive of ImageNet-C, and a list of labels."""
+def flat_c(folder: Path, names: tuple[str, ...], above: str) -> tuple[Path, Path]:
+    """OpenOOD's archive of ImageNet-C, which is unpacked into a folder imagenet_c, and its list with labels."""
     with zipfile.ZipFile(folder / "imagenet_c.zip", "w") as file:
         for number, one in enumerate(names):
-            file.writestr(f"imagenet_c/{one.replace('/', '_')}", tiny_image(number))
+            file.writestr(f"{above}{one}", tiny_image(number))
     labels = folder / "test_imagenet_c.txt"
-    labels.write_text("".join(f"imagenet_c/{one.replace('/', '_')} {i % 1000}\n" for i, one in enumerate(names[:-1])))
+    labels.write_text("".join(f"imagenet_c/{one} {i % 1000}\n" for i, one in enumerate(names[:-1])))
     return folder / "imagenet_c.zip", labels
 
 
-def test_flat_corruptions_have_exactly_the_listed_images(tmp_path: Path, capsys, monkeypatch) -> None:
+@pytest.mark.parametrize("above", ["", "imagenet_c/"])
+def test_flat_corruptions_have_exactly_the_listed_images(above: str, tmp_path: Path, capsys, monkeypatch) -> None:
     names = toy_list("imagenet_c_10000")
-    stored = (*names[:-1], names[-1].replace(".JPEG", ".png"), names[0].replace("brightness/1", "snow/2"))
-    archive, labels = flat_c(tmp_path, stored)
+    others = [names[-2].lower(), names[-1].replace(".JPEG", ".png")]
+    stored = (*names[:-2], *others, names[0].replace("brightness/1", "snow/2"))
+    archive, labels = flat_c(tmp_path, stored, above)
     command = ["shards", "build", "imagenet_c", str(archive), "--out", str(tmp_path / "shards")]
     assert main(command) == 1
     assert "--labels" in capsys.readouterr().err
@@ -173,7 +175,7 @@ def test_flat_corruptions_have_exactly_the_listed_images(tmp_path: Path, capsys,
     assert stream.prepared
     labels.write_text("\n".join(labels.read_text().splitlines()[1:]))
     assert main([*command[:-1], str(tmp_path / "other"), "--labels", str(labels)]) == 1
-    assert "brightness_1_" in (error := capsys.readouterr().err)
+    assert names[0] in (error := capsys.readouterr().err)
     assert "has no label" in error
 
 

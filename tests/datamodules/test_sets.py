@@ -272,9 +272,31 @@ def test_an_unknown_class_is_named():
     with pytest.raises(DataError, match="unknown group 'c'"):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"])
     with pytest.raises(
-        DataError, match=r"small: 1 images are in folders that are not classes of this set \('c'\); move"
+        DataError, match=r"small: 1 images are in folders that are not classes of this set \('c'\); rename"
     ):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"], complete=False)
+
+
+@pytest.mark.parametrize("folder", ["", "NINCO/NINCO_OOD_classes/"])
+@pytest.mark.parametrize("name", ["High heels", "HIGH_HEELS", "high-heels"])
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_class_in_another_spelling_is_suggested(folder: str, name: str, complete: bool) -> None:
+    if not folder and name != "High heels":
+        folder = "NINCO_OOD_classes/"
+    classes = describe("ninco").classes
+    paths = [f"{folder}{name if one == 'high heels' else one}/{i}.jpg" for one, n in classes.items() for i in range(n)]
+    with pytest.raises(DataError, match=rf"{name!r} \(did you mean 'high heels'"):
+        select(describe("ninco"), paths, complete=complete)
+
+
+def test_other_sets_of_the_archive_are_no_reason_for_a_warning(recwarn) -> None:
+    folders = ("NINCO_OOD_classes/donuts", "NINCO_OOD_unit_tests/black", "NINCO_popular_datasets_subsamples/Places")
+    paths = [f"NINCO/{folder}/1.jpg" for folder in folders]
+    for number, name in enumerate(("ninco", "ninco_unit_tests", "ninco_popular")):
+        assert select(describe(name), paths, complete=False).paths == [paths[number]]
+    assert not recwarn.list
+    with pytest.warns(UserWarning, match=r"ninco: 1 images are left out, .*'NINCO/2\.jpg'"):
+        select(describe("ninco"), [*paths, "NINCO/2.jpg"], complete=False)
 
 
 def test_nothing_readable_is_an_error():
@@ -380,6 +402,6 @@ def test_folders_that_are_no_classes_of_a_set_are_refused_even_if_it_is_incomple
     found = select(description, paths, complete=False)
     assert (found.group_names, found.groups) == (tuple(description.classes), [0, 0])
     with pytest.raises(
-        DataError, match=rf"{name}: 2 images .* not classes of this set \('Amphiuma', 'amphiuma_m'\); move"
+        DataError, match=rf"{name}: 2 images .* not classes of this set \('Amphiuma'.*, 'amphiuma_m'.*\); rename"
     ):
         select(description, [*paths, f"{folder}/amphiuma_m/3.png", f"{folder}/Amphiuma/4.png"], complete=False)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oodlit.base.errors import DataError
+from oodlit.cli.command import naming_options
 
 if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
@@ -29,7 +30,9 @@ def check(folder: Path) -> int:
     failed = 0
     for about in found:
         try:
-            for line in _lines(about, folder / about.name):
+            with naming_options({"complete=False": "--incomplete to 'oodlit shards build'"}):
+                lines = _lines(about, folder / about.name)
+            for line in lines:
                 say(f"{about.name}: {line}")
         except DataError as error:
             failed += 1

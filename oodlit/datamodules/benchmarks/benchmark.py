@@ -7,9 +7,9 @@ from pathlib import Path
 
 from typing_extensions import Unpack
 
-from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
-from oodlit.datamodules.benchmarks.imagenet import Generated, Locations
+from oodlit.datamodules.benchmarks.imagenet import Generated, Locations, MissingSetError
 from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import describe_benchmark
 from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescription, BenchmarkSet
@@ -58,7 +58,7 @@ class Benchmark(OODDataModule):
             or ambiguous.
 
     Warns:
-        MissingSetWarning: `complete` is False, and a set or images of a list are missing.
+        MissingSetWarning: `complete` is False, and a set, all images of its list, or some of them are missing.
     """
 
     def __init__(
@@ -85,18 +85,18 @@ class Benchmark(OODDataModule):
             whole = complete and not (one.keep or one.drop)
             return Locations(Path(root), dict(locations or {}), whole, any_set=bool(one.keep))
 
-        train_place = place(BenchmarkSet(IMAGENET_TRAIN.name))
         val = place(about.id_set).stream(describe(about.id_set.name))
-        found = [_with_list(val, about.id_set, complete=complete)]
-        if train or (train is None and train_place.find(IMAGENET_TRAIN.name) is not None):
-            found.append(train_place.stream(IMAGENET_TRAIN))
+        training = place(BenchmarkSet(IMAGENET_TRAIN.name)).training(train)
+        found = [_with_list(val, about.id_set, complete=complete), *training]
         made = Generated(val, seed=seed, decode=loading.get("decode", decode_image))
         for one in about.sets if sets is None else [one for one in about.sets if one.name in sets]:
-            about_set = describe(one.name)
-            if not complete and one.name not in _GENERATED and place(one).find(one.name) is None:
-                _warn(f"{one.name} was not found below {root}, so it is left out of benchmark {name!r}")
-                continue
-            found.append(_with_list(place(one).found_or_generated(about_set, made), one, complete=complete))
+            try:
+                stream = place(one).found_or_generated(describe(one.name), made)
+                found.append(_with_list(stream, one, complete=complete))
+            except (MissingSetError, MissingExtraError) as error:
+                if complete:
+                    raise
+                _warn(f"{one.name} is left out of benchmark {name!r}: {error}")
         if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
             raise DataError(
                 f"none of the test sets of benchmark {name!r} was found below {root}; see `oodlit shards build`"
@@ -132,10 +132,6 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
         UnknownNameError.check(f"set of {about.name!r}", given, [about.id_set.name, *known, IMAGENET_TRAIN.name])
 
 
-_GENERATED = ("unit_tests", "imagenet_c")
-"""Sets that are generated if they do not exist."""
-
-
 def _warn(text: str) -> None:
     warnings.warn(text, MissingSetWarning, stacklevel=4)
 
@@ -153,10 +149,13 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
     else:
         kept = sorted(position for position in positions if position >= 0)
         if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
-            text = f"{len(missing)} of the {len(names)} listed images were not found (first: {missing[0]!r})"
-            if complete or not kept:
-                raise DataError(f"{stream.name}: {text}; download the official archive again, or pass complete=False")
-            _warn(f"{stream.name}: {text}; they are left out")
+            text = f"{stream.name}: {len(missing)} of the {len(names)} listed images were not found"
+            text += f" (first: {missing[0]!r})"
+            if complete:
+                raise DataError(f"{text}; download the official archive again, or pass complete=False")
+            if not kept:
+                raise MissingSetError(text)
+            _warn(f"{text}; they are left out")
     return _with_groups(stream, facts, kept)
 
 

@@ -27,6 +27,10 @@ from oodlit.datamodules.stream import Stream
 _TIMM = {"imagenet_train": "imagenet1k-train-*.tar", "imagenet_val": "imagenet1k-validation-*.tar"}
 
 
+class MissingSetError(DataError):
+    """A data set was not found, or has none of the listed images."""
+
+
 class ImageNetBenchmark(OODDataModule):
     """ImageNet-1k as ID data, with any of the published test sets.
 
@@ -81,9 +85,7 @@ class ImageNetBenchmark(OODDataModule):
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(place.given.keys() - known):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
-        found = [val := place.stream(IMAGENET_VAL)]
-        if train or (train is None and place.find(IMAGENET_TRAIN.name) is not None):
-            found.append(place.stream(IMAGENET_TRAIN))
+        found = [val := place.stream(IMAGENET_VAL), *place.training(train)]
         made = Generated(val, per_test, unit_test_format, seed, loading.get("decode", decode_image))
         for name in sets:
             if name in own:
@@ -137,6 +139,11 @@ class Locations:
         """Whether a custom set has shards."""
         return name in self.given or any((self.root / name).glob("*.tar"))
 
+    def training(self, wanted: bool | None) -> list[Stream]:
+        """The training images if they are wanted, or if they exist and `wanted` is None."""
+        is_used = self.find(IMAGENET_TRAIN.name) is not None if wanted is None else wanted
+        return [self.stream(IMAGENET_TRAIN)] if is_used else []
+
     def found_or_generated(self, description: DatasetDescription, made: Generated) -> Stream:
         """Stream of a test set; unit tests and corruptions that do not exist are generated from ID images."""
         if description is UNIT_TEST_SET and self.find(description.name) is None:
@@ -153,9 +160,8 @@ class Locations:
         if location is None:
             folder = self.root / description.name
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
-            raise DataError(
+            raise MissingSetError(
                 f"{folder}: {description.title} not found (in the folder: {', '.join(there) or 'nothing'}); build it"
-                f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
-                f" locations={{{description.name!r}: ...}}"
+                f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or set `locations`"
             )
         return set_stream(description, location, complete=self.complete, any_set=self.any_set)

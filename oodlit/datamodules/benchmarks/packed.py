@@ -61,15 +61,6 @@ def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 
             if target.is_dir():
                 continue
             with temporary_folder(target) as temporary:
-                build_shards(
-                    small.entries,
-                    temporary,
-                    name=small.name,
-                    role=small.role,
-                    class_names=small.class_names,
-                    shard_size=shard_size,
-                    check="none",
-                    extra=small.extra,
-                )
+                build_shards(out=temporary, shard_size=shard_size, check="none", **vars(small))
                 move(temporary, target, last=INFO_NAMES[0])
     return [shard_stream(folder / small.name) for small in sets]

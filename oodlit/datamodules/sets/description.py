@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import PurePosixPath
 from typing import Any
 
-from oodlit.base.errors import DataError
+from oodlit.base.errors import DataError, suggestion
 from oodlit.base.json_files import loads
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import NAMES_OF_LABELS, Role
@@ -81,6 +81,7 @@ class DatasetDescription:
         files: Official archives; empty = there is none with a fixed address.
         by_hand: What to do for a set that cannot be downloaded without a login or a choice; "" = nothing.
         file_list: Published list of its images, for a set that is a part of ImageNet-21k; "" = none.
+        other_folders: Folders of its official archive with images of other sets.
     """
 
     name: str
@@ -102,6 +103,7 @@ class DatasetDescription:
     files: tuple[ArchiveFile, ...] = ()
     by_hand: str = ""
     file_list: str = ""
+    other_folders: tuple[str, ...] = ()
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -196,13 +198,13 @@ def select(
     if complete and (problems := differences(description, counts)):
         raise DataError(
             f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
-            " (--incomplete) to use the images as they are (results then show the actual counts)"
+            " to use the images as they are (results then show the actual counts)"
         )
     if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
         raise DataError(
             f"{description.name}: {sum(counts[name] for name in unknown)} images are in folders that are not"
-            f" classes of this set ({', '.join(map(repr, unknown[:5]))}{', ...' if len(unknown) > 5 else ''}); move"
-            " these folders elsewhere"
+            f" classes of this set ({', '.join(_with_hint(name, description) for name in unknown[:5])}"
+            f"{', ...' if len(unknown) > 5 else ''}); rename these folders, or move them elsewhere"
         )
     if only is None and (not complete or description.expected_count is None):
         _warn_of_others(description, [path for path in ordered if path not in places])
@@ -235,7 +237,8 @@ def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, 
 
 def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> None:
     """Warn of images that do not match the layout of the set and are left out."""
-    if others := [path for path in paths if is_image(path) and not is_hidden(path)]:
+    known = set(description.other_folders)
+    if others := [p for p in paths if is_image(p) and not is_hidden(p) and not known & {*PurePosixPath(p).parts}]:
         warnings.warn(
             f"{description.name}: {len(others)} images are left out, because their paths do not match"
             f" {description.layout} (first: {others[0]!r})",
@@ -259,7 +262,7 @@ def _listed(
             f" {', '.join(map(repr, sorted(missing)[:5]))})"
         )
         if complete or len(missing) == len(pure):
-            raise DataError(f"{text}; check the source, or pass complete=False (--incomplete) to leave them out")
+            raise DataError(f"{text}; check the source, or pass complete=False to leave them out")
         warnings.warn(f"{text}; they are left out", stacklevel=4)
     return {paths[position]: places[paths[position]] for position in sorted(positions) if position >= 0}
 
@@ -283,6 +286,12 @@ def differences(description: DatasetDescription, counts: Counter[str]) -> list[s
         if description.per_group is not None and number != description.per_group
     ]
     if description.classes and (extra := sorted(counts.keys() - description.classes.keys())):
-        problems.append(f"unknown group {extra[0]!r}")
+        problems.append(f"unknown group {_with_hint(extra[0], description)}")
     shown = 8
     return problems if len(problems) <= shown else [*problems[:shown], f"and {len(problems) - shown} more differences"]
+
+
+def _with_hint(name: str, description: DatasetDescription) -> str:
+    """An unknown class of a set, with the nearest known ones."""
+    hint = suggestion(name, description.classes)
+    return f"{name!r} ({hint})" if hint else repr(name)

@@ -1,7 +1,6 @@
 """Sets of known classes under covariate shift: ImageNet-V2, -R, -A, -Sketch and -C."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 
@@ -14,9 +13,7 @@ from oodlit.datamodules.sets.imagenet import by_wnid
 NUM_FLAT_C = 10_000
 """Images of ImageNet-C that OpenOOD uses."""
 _SEVERITIES = frozenset("12345")
-_FLAT_C = re.compile(rf"(?:^|[^a-z])({'|'.join(CORRUPTIONS)})[^0-9a-z]+([1-5])(?![0-9])")
-_VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
-_OTHER_V2 = re.compile(r"imagenetv2-(threshold|top)")
+_OTHER_V2 = ("imagenetv2-threshold", "imagenetv2-top")
 """Folders of the other two sets of ImageNet-V2, which have the same layout and other accuracies."""
 
 
@@ -28,7 +25,7 @@ def by_number(path: PurePosixPath) -> Membership | None:
         Membership(label=112, group='', path='')
     """
     name = path.parent.name
-    if any(map(_OTHER_V2.match, path.parts)):
+    if any(part.startswith(_OTHER_V2) for part in path.parts):
         return None
     return Membership(label=int(name)) if name.isdecimal() and name.isascii() and int(name) < 1000 else None
 
@@ -40,11 +37,15 @@ def by_corruption(path: PurePosixPath) -> Membership | None:
         >>> by_corruption(PurePosixPath("noise/shot_noise/5/n01443537/ILSVRC2012_val_00000236.JPEG"))
         Membership(label=1, group='shot_noise/5', path='')
     """
-    place = by_wnid(path)
-    if place is None or len(path.parts) < 4:
-        return None
-    kind, severity = path.parts[-4:-2]
-    return Membership(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in _SEVERITIES else None
+    place, group = by_wnid(path), _corruption(path.parts[-4:-2])
+    return Membership(place.label, group) if place is not None and group else None
+
+
+def _corruption(folders: Sequence[str]) -> str:
+    """Name of the group of images in folders <corruption>/<severity>; "" for other folders."""
+    group = "/".join(folders).lower()
+    kind, _, severity = group.partition("/")
+    return group if kind in CORRUPTIONS and severity in _SEVERITIES else ""
 
 
 IMAGENET_V2 = published("imagenet_v2", by_number)
@@ -57,26 +58,21 @@ IMAGENET_C = published("imagenet_c", by_corruption)
 def flat_c(labels: Mapping[str, int]) -> DatasetDescription:
     """`IMAGENET_C` for OpenOOD's archive: 10,000 images without class folders, whose labels are in a separate list.
 
-    Corruption and severity may be folders or parts of the file name.
-
     Args:
-        labels: Class index by file name, which has the name of the validation image, as `read_val_labels` returns it.
+        labels: Class index by name of the validation image, as `read_val_labels` returns it.
 
     Example:
-        >>> flat_c({"ILSVRC2012_val_00000236": 1}).place(PurePosixPath("fog_5_ILSVRC2012_val_00000236.JPEG"))
+        >>> flat_c({"ILSVRC2012_val_00000236": 1}).place(PurePosixPath("fog/5/ILSVRC2012_val_00000236.JPEG"))
         Membership(label=1, group='fog/5', path='fog/5/ILSVRC2012_val_00000236.JPEG')
     """
-    known = {image[0]: label for name, label in labels.items() if (image := _VAL_NAME.search(name))}
+    known = {name.lower(): label for name, label in labels.items()}
 
     def place(path: PurePosixPath) -> Membership | None:
-        kind, image = _FLAT_C.search(path.as_posix()), _VAL_NAME.search(path.name)
-        if kind is None or image is None:
-            return None
-        if image[0] not in known:
+        group = _corruption(path.parts[-3:-1])
+        if group and path.stem.lower() not in known:
             raise DataError(f"imagenet_c: {path.as_posix()!r} has no label; pass a complete list of labels")
-        group = f"{kind[1]}/{kind[2]}"
-        return Membership(known[image[0]], group, f"{group}/{image[0]}{path.suffix}")
+        return Membership(known[path.stem.lower()], group, f"{group}/{path.name}") if group else None
 
-    layout = "<corruption>/<severity>/<file>.JPEG or <corruption>_<severity>_<file>.JPEG"
+    layout = "<corruption>/<severity 1-5>/<file>.JPEG"
     of_list = {"file_list": "imagenet_c_10000", "expected_count": NUM_FLAT_C, "per_group": None}
     return replace(IMAGENET_C, layout=layout, place=place, **of_list)  # type: ignore[arg-type]

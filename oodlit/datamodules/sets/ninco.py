@@ -1,13 +1,13 @@
 """NINCO: 64 manually verified OOD classes, unit tests, and cleaned subsets of other sets."""
 
 import csv
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from importlib import resources
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from oodlit.datamodules.generated.unit_test_kinds import UNIT_TESTS
-from oodlit.datamodules.sets.description import Membership, Placement, published, published_facts
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement, published, published_facts
 
 
 class NincoClass(NamedTuple):
@@ -39,26 +39,30 @@ NINCO_CLASSES = tuple(_classes())
 
 def below(folder: str, groups: Collection[str]) -> Placement:
     """Placement of files at `folder/<group>/...`, or at `<group>/...` if the source is that folder."""
+    known = {group.lower() for group in groups}
 
     def place(path: PurePosixPath) -> Membership | None:
         parents = path.parts[:-1]
         if folder in parents:
             parents = parents[parents.index(folder) + 1 :]
-        elif not parents or parents[0] not in groups:
+        elif not parents or parents[0].lower() not in known:
             return None
         return Membership(group=parents[0]) if parents else None
 
     return place
 
 
-NINCO = published(
-    "ninco",
-    below("NINCO_OOD_classes", {c.folder for c in NINCO_CLASSES}),
-    classes={c.folder: c.n_images for c in NINCO_CLASSES},
-)
-NINCO_UNIT_TESTS = published(
-    "ninco_unit_tests", below("NINCO_OOD_unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS, 400)
-)
+_FOLDERS = ("NINCO_OOD_classes", "NINCO_OOD_unit_tests", "NINCO_popular_datasets_subsamples")
+"""Folders of the archive, one per set."""
+
+
+def _of_archive(name: str, position: int, classes: Mapping[str, int]) -> DatasetDescription:
+    """One of the sets of the archive; images of the others cause no warning."""
+    others = tuple(folder for folder in _FOLDERS if folder != _FOLDERS[position])
+    return published(name, below(_FOLDERS[position], classes), classes=classes, other_folders=others)
+
+
+NINCO = _of_archive("ninco", 0, {c.folder: c.n_images for c in NINCO_CLASSES})
+NINCO_UNIT_TESTS = _of_archive("ninco_unit_tests", 1, dict.fromkeys(UNIT_TESTS, 400))
+NINCO_POPULAR = _of_archive("ninco_popular", 2, published_facts("ninco_popular")["classes"])
 UNIT_TEST_SET = published("unit_tests", below("unit_tests", UNIT_TESTS), classes=dict.fromkeys(UNIT_TESTS))
-_POPULAR = published_facts("ninco_popular")["classes"]
-NINCO_POPULAR = published("ninco_popular", below("NINCO_popular_datasets_subsamples", _POPULAR))

@@ -109,7 +109,7 @@ def list_imagenet21k(
     if missing and complete and release == "fall11":
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing (first:"
-            f" {missing[0]}); download their images, or pass complete=False (--incomplete) to build the pool without"
+            f" {missing[0]}); download their images, or pass complete=False to build the pool without"
             " them (missing classes are listed next to the shards)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
@@ -156,7 +156,7 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing (first:"
-            f" {missing[0]!r}); use the release that the split was made from, or pass complete=False (--incomplete)"
+            f" {missing[0]!r}); use the release that the split was made from, or pass complete=False"
             " to build the pool without them"
         )
     return {name: (parts[name], found[name]) for name in sorted(parts.keys() & found.keys())}

@@ -186,7 +186,7 @@ def _check_beside(folders: Mapping[str, str], classes: Mapping[str, str]) -> Non
         raise DataError(
             f"expected every image to be in a class folder, but {len(beside)} images are beside the class folders"
             f" {others} (first image: {beside[0]!r}); move or remove these images, or ignore all folders with"
-            " flat=True (--flat)"
+            " flat=True"
         )
 
 

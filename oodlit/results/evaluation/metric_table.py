@@ -69,6 +69,10 @@ def evaluate(
                 f" {len(scored.members)} classes; the others have no images: {some(scored.missing, 3)}"
             )
     add_aggregates(sets, detectors, rows, metrics)
+    present = [scored.info.name for scored in sets.shifted]
+    if lost := [name for name in settings.full_spectrum if name not in present]:
+        spectrum = [metric.name for metric in metrics if "shifted" in metric.entry.needs]
+        rows.undefine([p + name for name in spectrum for p in ("", MEAN, POOLED)], f"{', '.join(lost)} not in this run")
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(

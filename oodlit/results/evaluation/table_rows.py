@@ -1,6 +1,7 @@
 """Rows of the tidy table, and reasons for undefined values."""
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -81,6 +82,13 @@ class TableRows:
         """Set the interval of an existing row."""
         key = (*address, metric)
         self.rows[key] = self.rows[key]._replace(ci_low=low, ci_high=high)
+
+    def undefine(self, metrics: Collection[str], reason: str) -> None:
+        """Replace the values of some metrics by NaN; those without a value keep their reason."""
+        for key, row in self.rows.items():
+            if row.metric in metrics and not math.isnan(row.value):
+                self.rows[key] = row._replace(value=math.nan, ci_low=math.nan, ci_high=math.nan)
+                self.undefined.append(UndefinedValue(*key, reason))
 
     def frame(self) -> pd.DataFrame:
         """The table."""

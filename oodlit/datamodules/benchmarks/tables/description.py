@@ -34,6 +34,7 @@ class BenchmarkDescription:
         sets: The test sets in the order of results.
         id_set: The ID images.
         aggregates: Means over data sets by name of the mean; all images of a set count together.
+        full_spectrum: The shifted sets that count as ID in the full-spectrum values; () = all of the run.
         rule: Threshold rule of the published FPR, "attained" or "interpolated".
         tables: Names of the published tables with its figures, as in `oodlit list published`.
         class_subset: Class indices of ImageNet-1k that count as known; empty = all.
@@ -42,7 +43,7 @@ class BenchmarkDescription:
         citation: Authors, title, venue, year.
 
     Raises:
-        UnknownNameError: A mean is over a set that the benchmark does not have.
+        UnknownNameError: A mean or the full spectrum is over a set that the benchmark does not have.
     """
 
     name: str
@@ -50,6 +51,7 @@ class BenchmarkDescription:
     sets: tuple[BenchmarkSet, ...]
     id_set: BenchmarkSet = BenchmarkSet("imagenet_val", 50_000)
     aggregates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    full_spectrum: tuple[str, ...] = ()
     rule: str = "attained"
     tables: tuple[str, ...] = ()
     class_subset: tuple[int, ...] = ()
@@ -59,10 +61,10 @@ class BenchmarkDescription:
 
     def __post_init__(self) -> None:
         """Check that means are over sets of the benchmark."""
-        for one in chain.from_iterable(self.aggregates.values()):
+        for one in chain(self.full_spectrum, *self.aggregates.values()):
             UnknownNameError.check(f"set of {self.name!r}", one, [known.name for known in self.sets])
 
     @property
     def evaluation(self) -> dict[str, object]:
-        """Settings of the metrics: threshold rule and means over sets."""
-        return {"rule": self.rule, "aggregates": dict(self.aggregates)}
+        """Settings of the metrics: threshold rule, means over sets, and sets of the full spectrum."""
+        return {"rule": self.rule, "aggregates": dict(self.aggregates), "full_spectrum": self.full_spectrum}

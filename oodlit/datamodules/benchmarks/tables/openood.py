@@ -17,6 +17,7 @@ OPENOOD = BenchmarkDescription(
         BenchmarkSet("imagenet_r", 30_000),
     ),
     aggregates={"near": ("ssb_hard", "ninco"), "far": ("inaturalist", "textures", "openimage_o")},
+    full_spectrum=("imagenet_v2", "imagenet_c", "imagenet_r"),
     tables=("openood_imagenet1k",),
     source="https://github.com/Jingkang50/OpenOOD",
     citation="Zhang et al.: OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, DMLR 2024",
