@@ -72,15 +72,17 @@ class UnknownNameError(OodlitError, LookupError):
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Ask whether the nearest of the `known` names is meant; empty if none is near. Case does not matter.
+    """Ask whether one of the nearest `known` names is meant; empty if none is near, even in other case.
 
     Example:
         >>> suggestion("High_heels", ["donuts", "high heels"]), suggestion("x", ["donuts"])
         ("did you mean 'high heels'?", '')
     """
-    names = {one.casefold(): one for one in known}
-    near = [repr(names[one]) for one in difflib.get_close_matches(name.casefold(), names, n=3, cutoff=0.5)]
-    return f"did you mean {' or '.join(near)}?" if near else ""
+    for fold in (str, str.casefold):
+        names = {fold(one): one for one in known}
+        if near := difflib.get_close_matches(fold(name), names, n=3, cutoff=0.5):
+            return f"did you mean {' or '.join(repr(names[one]) for one in near)}?"
+    return ""
 
 
 class NotFittedError(OodlitError, RuntimeError):

@@ -1,5 +1,7 @@
 """Output of commands: results on standard output, progress on standard error."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 from rich.console import Console
@@ -50,3 +52,16 @@ def progress(*, shown: bool = True) -> Progress:
         console=_err() if shown else Console(stderr=True, quiet=True),  # rich < 14.3 ends a disabled bar too
         disable=not shown,
     )
+
+
+@contextmanager
+def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[int], object]]:
+    """Show one progress bar; yields the callback that advances it.
+
+    Args:
+        title: Text before the bar.
+        total: Number of images; None if unknown.
+    """
+    with progress() as bars:
+        task = bars.add_task(title, total=total)
+        yield lambda count: bars.advance(task, count)

@@ -8,11 +8,10 @@ from oodlit.cli.command import missing_text, naming_options
 
 HEADINGS = {
     "evaluate": {
-        "Data": ("data", "benchmark", "root", "incomplete", "features", "cache", "cache_dtype"),
-        "Reading": ("batch_size", "num_workers", "max_batches", "dry_run"),
+        "Data": ("data", "benchmark", "root", "incomplete", "features", "cache", "cache_dtype", "batch_size"),
         "Network": ("backbone", "head", "weights", "precision", "channels_last", "compile"),
         "Detectors": ("detectors", "fitted", "strict", "bank", "tpr", "rule", "controls", "untrained", "fail_if"),
-        "Run and output": ("accelerator", "devices", "num_nodes", "seed", "again", "out", "logger"),
+        "Run": ("accelerator", "devices", "num_nodes", "num_workers", "max_batches", "dry_run", "seed", "again"),
     }
 }
 
@@ -67,8 +66,6 @@ def evaluate(
     resolved_config: str = "",
 ) -> int:
     """Score a backbone with detectors on data sets.
-
-    In the file of --config, write your own classes as class_path and init_args.
 
     Args:
         backbone: timm name, model of a paper (ninco:ResNet50), or class

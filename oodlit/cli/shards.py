@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from oodlit.base.errors import DataError, UnknownNameError, UsageError, add_note
 from oodlit.base.secrets import mask_text
 from oodlit.cli.command import naming_options
-from oodlit.cli.console import console, say, status
+from oodlit.cli.console import console, progress_bar, say, status
 
 if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
     from oodlit.datamodules.published_sets import AnyListing
-    from oodlit.datamodules.shards import Listing, ShardInfo, ShardReport
+    from oodlit.datamodules.shards import Listing, ShardInfo
 
 HEADINGS = {
     "build": {
@@ -25,6 +25,8 @@ HEADINGS = {
 }
 _POOL = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
 """Defaults of the options for ImageNet-21K."""
+_MAX_PIXELS = 89_478_485
+"""`oodlit.datamodules.decode.MAX_PIXELS`, whose import is slow."""
 _AS_OPTIONS = {"complete=False": "--incomplete", "only=...": "--file_list", "flat=True": "--flat"}
 
 
@@ -42,7 +44,7 @@ def build(
     shard_size: int = 1000,
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
-    max_pixels: int | None = None,
+    max_pixels: int = _MAX_PIXELS,
     exclude: Path | None = None,
     split: Path | None = None,
     release: Literal["fall11", "winter21"] = "fall11",
@@ -66,7 +68,7 @@ def build(
         incomplete: accept a known set with missing images
         shard_size: images per shard
         workers: shards written in parallel
-        max_pixels: reject images with more pixels (default: 89478485)
+        max_pixels: reject images with more pixels
         exclude: text file with a wnid and a reason per line, to leave out
         split: CSV of file,part; part is estimation or test
         release: release of ImageNet-21K (default: fall11)
@@ -86,8 +88,7 @@ def build(
         raise UsageError(f"--labels is for imagenet_val and imagenet_c, not for {name!r}")
     if name == "imagenet21k" and file_list is not None:
         raise UsageError("--file_list is not supported for imagenet21k; use --split for a list of files")
-    how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
-    how |= {} if max_pixels is None else {"max_pixels": max_pixels}
+    how = {"shard_size": shard_size, "workers": workers, "check": check, "max_pixels": max_pixels}
     description = descriptions().get(name)
     if flat and class_names is not None:
         raise UsageError("--class_names orders class folders, which --flat ignores; pass only one of them")
@@ -121,7 +122,6 @@ def _with_labels(name: str, labels: Path, *, incomplete: bool) -> "DatasetDescri
 def _build_known(description: "DatasetDescription", listing: "AnyListing", out: Path, **how: Any) -> None:
     from oodlit.datamodules import build_set
     from oodlit.datamodules.severity.imagenet21k_listing import PoolListing
-    from oodlit.datamodules.shards import progress_bar
 
     with _kept(out), progress_bar(f"packing {description.name}", len(listing)) as advance:
         _report(build_set(description, listing, out, progress=advance, **how), out)
@@ -134,7 +134,7 @@ def _build_own(
 ) -> None:
     from oodlit.base.roles import Role
     from oodlit.datamodules import descriptions
-    from oodlit.datamodules.shards import build_shards, progress_bar
+    from oodlit.datamodules.shards import build_shards
 
     if role is None:
         hint = str(UnknownNameError.of("data set", name, descriptions()))
@@ -168,15 +168,14 @@ def _listing(source: Path, role: object, *, file_list: Path | None, class_names:
     from oodlit.datamodules.shards import class_listing, listed_listing
     from oodlit.datamodules.shards.listing import read_text
 
-    names = None if class_names is None else read_text(class_names).split("\n")
-    names = None if names is None else [line.strip() for line in names if line.strip()]
+    names = None if class_names is None else [one.strip() for one in read_text(class_names).split("\n") if one.strip()]
     if file_list is not None:
         return listed_listing(file_list, source)
     return class_listing(source, Role(role), class_names=names, by_folder=not flat)
 
 
 def verify(
-    directories: list[Path], *, headers_only: bool = False, duplicates: bool = False, max_pixels: int | None = None
+    directories: list[Path], *, headers_only: bool = False, duplicates: bool = False, max_pixels: int = _MAX_PIXELS
 ) -> int:
     """Read and check every sample of shards.
 
@@ -187,16 +186,19 @@ def verify(
         directories: folders of shards
         headers_only: do not decode the images
         duplicates: report images that occur more than once
-        max_pixels: report images with more pixels (default: 89478485)
+        max_pixels: report images with more pixels
     """
-    from oodlit.datamodules.shards import ShardReport, find_duplicates
+    from oodlit.datamodules import verify_set
+    from oodlit.datamodules.shards import ShardReport, find_duplicates, read_info
 
     found: list[ShardReport] = []
     failed = False
     for directory in directories:
         try:
-            limit = {} if max_pixels is None else {"max_pixels": max_pixels}
-            reports = _verified(directory, decode=not headers_only, **limit)
+            splits = read_info(directory)
+            total = sum(split.num_samples for split in splits.values()) if splits else None  # unknown without manifest
+            with progress_bar(f"reading {directory.name or directory}", total) as advance:
+                reports = verify_set(directory, decode=not headers_only, max_pixels=max_pixels, progress=advance)
         except DataError as error:  # go through the other folders first
             say(mask_text(str(error)))
             failed = True
@@ -213,16 +215,6 @@ def verify(
     for group in find_duplicates(found) if duplicates else []:
         say(f"same image: {', '.join(group.keys)}")
     return int(failed or not all(report.ok for report in found))
-
-
-def _verified(directory: Path, **how: Any) -> "list[ShardReport]":
-    from oodlit.datamodules import verify_set
-    from oodlit.datamodules.shards import progress_bar, read_info
-
-    splits = read_info(directory)
-    total = sum(split.num_samples for split in splits.values()) if splits else None  # unknown without a manifest
-    with progress_bar(f"reading {directory.name or directory}", total) as advance:
-        return verify_set(directory, progress=advance, **how)
 
 
 def info(directories: list[Path]) -> None:

@@ -27,11 +27,11 @@ from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_im
 from oodlit.datamodules.severity.split import FolderSplit
 from oodlit.datamodules.shards.archives import Files, open_files, open_tars
 from oodlit.datamodules.shards.build import Progress, build_shards
+from oodlit.datamodules.shards.download import checksum
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.remote import hexdigest
 from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
 
@@ -78,12 +78,9 @@ def list_set(
     files, name = _files(description, source, only, complete)
     only = published_list(name) if name else only
     selection = select(description, files.paths, complete=complete, only=only)
-    if description.md5 and Path(source).is_file():
-        with Path(source).open("rb") as file:
-            md5 = hexdigest(file, "md5")
-        if md5 != description.md5:
-            text = f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; images may differ"
-            warnings.warn(text, UnofficialArchiveWarning, stacklevel=2)
+    if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
+        text = f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; images may differ"
+        warnings.warn(text, UnofficialArchiveWarning, stacklevel=2)
     prefix = _shared(selection.paths)
     prefix += "/" if prefix else ""
     rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)

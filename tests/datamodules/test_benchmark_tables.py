@@ -136,9 +136,9 @@ def test_folders_and_other_cases_and_extensions(root: Path, tmp_path: Path) -> N
     assert read(data, "imagenet_ood", 1) == dict.fromkeys(stems, 1)
     assert data.stream("imagenet_ood").class_names == (PurePosixPath(names[0]).parent.name,)
     (tmp_path / renamed[2]).unlink()
-    with pytest.raises(DataError, match=r"ssb_hard: 6 of the 6 listed images were not found"):
+    with pytest.raises(DataError, match=r"ssb_hard: 6 of 6 listed images were not found"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"], locations={"ssb_hard": tmp_path})
-    with pytest.warns(MissingSetWarning, match=f"1 of the 6 listed images .*{names[2]}"):
+    with pytest.warns(MissingSetWarning, match=f"1 of 6 listed images .*{names[2]}"):
         assert (
             len(Benchmark("imagenet-ood", root, complete=False, locations={"imagenet_ood": tmp_path}).streams[1]) == 5
         )
@@ -174,7 +174,7 @@ def test_generated_sets_without_listed_images_are_left_out(root: Path, tmp_path:
     about = describe_benchmark("openood-v1.5")
     with pytest.raises(DataError, match=f"{tmp_path / 'ninco'}: NINCO .* not found"):
         Benchmark("openood-v1.5", tmp_path, sets=["ninco"])
-    for reason in ("6 of the 6 images of the list not found", r"pip install 'oodlit\[corruptions\]'"):
+    for reason in ("6 of 6 listed images were not found", r"pip install 'oodlit\[corruptions\]'"):
         with pytest.warns(MissingSetWarning) as caught:
             data = Benchmark("openood-v1.5", tmp_path, complete=False)
         assert [stream.name for stream in data.streams] == ["imagenet_val", "ssb_hard", "imagenet_r"]

@@ -1,5 +1,6 @@
 """`oodlit shards` on small sets of the published layouts: everything is reachable, and messages are one line."""
 
+import inspect
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 
 from oodlit.base.known_classes.imagenet import wnids
 from oodlit.cli.main import main
+from oodlit.cli.shards import build, verify
 from oodlit.datamodules import ImageNetBenchmark
+from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.errors import UnknownNameError
 from tests.tiny_shards import tiny_image
@@ -104,6 +107,11 @@ def test_warnings_are_lines(tmp_path: Path, run: Run, monkeypatch: pytest.Monkey
         assert run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")[0] == 0
     text = "warning: left out 1 files without an image extension (first: 'README')\n"
     assert lines == [f"oodlit shards build: {text}"]
+
+
+def test_the_default_of_max_pixels_is_that_of_the_decoder() -> None:
+    for command in (build, verify):
+        assert inspect.signature(command).parameters["max_pixels"].default == MAX_PIXELS
 
 
 def test_corrupted_images_are_packed_from_shards(tmp_path: Path, run: Run) -> None:

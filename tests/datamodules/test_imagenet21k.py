@@ -174,7 +174,7 @@ def test_no_class_has_enough_images(tmp_path: Path) -> None:
 def test_missing_classes_of_a_release_are_an_error_or_listed(tmp_path: Path) -> None:
     source = folders(tmp_path / "few")
     with pytest.raises(
-        DataError, match=r"18621 of 18624 classes of fall11 are missing \(first: n00005787.*--incomplete"
+        DataError, match=r"18621 of 18624 classes of fall11 are missing \(first: n00005787.*complete=False"
     ):
         list_imagenet21k(source, estimation=3, test=1)
     listing = list_imagenet21k(source, estimation=3, test=1, release="winter21")

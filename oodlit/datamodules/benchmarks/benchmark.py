@@ -144,13 +144,11 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
     facts = list(facts_of(stream.source))
     positions = listed(facts, names, stream.name)
     if about.drop:
-        dropped = set(positions)
-        kept = [position for position in range(len(facts)) if position not in dropped]
+        kept = sorted({*range(len(facts))} - {*positions})
     else:
         kept = sorted(position for position in positions if position >= 0)
         if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
-            text = f"{stream.name}: {len(missing)} of the {len(names)} listed images were not found"
-            text += f" (first: {missing[0]!r})"
+            text = f"{stream.name}: {len(missing)} of {len(names)} listed images were not found (first: {missing[0]!r})"
             if complete:
                 raise DataError(f"{text}; download the official archive again, or pass complete=False")
             if not kept:

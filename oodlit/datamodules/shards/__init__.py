@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from oodlit.datamodules.shards.manifest import ShardInfo as ShardInfo
     from oodlit.datamodules.shards.manifest import ShardRecord as ShardRecord
     from oodlit.datamodules.shards.manifest import read_info as read_info
-    from oodlit.datamodules.shards.progress import progress_bar as progress_bar
     from oodlit.datamodules.shards.reader import ShardSource as ShardSource
     from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.shards.remote import Cache as Cache
