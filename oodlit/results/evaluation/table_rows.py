@@ -88,7 +88,7 @@ class TableRows:
         for key, row in self.rows.items():
             if row.metric in metrics and not math.isnan(row.value):
                 self.rows[key] = row._replace(value=math.nan, ci_low=math.nan, ci_high=math.nan)
-                self.undefined.append(UndefinedValue(*key, reason))
+                self.undefined.append(UndefinedValue(*row[:4], reason))
 
     def frame(self) -> pd.DataFrame:
         """The table."""
