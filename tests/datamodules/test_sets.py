@@ -132,7 +132,7 @@ def test_the_other_sets_of_imagenet_v2_are_another_set(other):
     ],
 )
 def test_images_with_other_paths_are_left_out_with_a_warning(name, paths, complete):
-    with pytest.warns(UserWarning, match=rf"{name}: 1 images are left out, .*; first '{paths[1]}'"):
+    with pytest.warns(UserWarning, match=rf"{name}: 1 images are left out, .*first: '{paths[1]}'"):
         assert select(describe(name), paths, complete=complete).paths == paths[:1]
 
 
