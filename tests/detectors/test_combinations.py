@@ -257,7 +257,7 @@ def test_training_scores_of_a_bank_are_noted() -> None:
     train, head = small_problem()
     combinations = [Combined([Energy(), KNN(k=1)]), Combined([Energy(), Mahalanobis()])]
     fit(combinations, [train], head)
-    noted = [any("calibrated on training images, which KNN(k=1)" in n for n in d.notes) for d in combinations]
+    noted = [any("calibrated on training images. If KNN(k=1) stores" in n for n in d.notes) for d in combinations]
     assert noted == [True, False]
     assert (combinations[0].p_values(train.select(slice(0, 9)))[:, 1] > 0).all()
 
@@ -269,8 +269,8 @@ def test_training_scores_of_a_bank_are_noted() -> None:
         (lambda: Combined(MSP()), r"expected parts to be a list of Detector, got MSP\(\); write \[MSP\(\)\]"),
         (lambda: Combined([MSP(), MSP()]), r"expected parts that differ, got \[MSP\(\), MSP\(\)\]"),
         (lambda: Combined([MSP()], "test"), "expected calibration to be 'train' or 'validation', got 'test'"),
-        (lambda: Combined([ODIN()]), r'ODIN\(\) reads images, model; set calibration="validation"'),
-        (lambda: SIRC(s2=ODIN()), r"ODIN\(\) reads images, model; use other detectors"),
+        (lambda: Combined([ODIN()]), r'ODIN\(\), which reads images, model; set calibration="validation"'),
+        (lambda: SIRC(s2=ODIN()), r"ODIN\(\), which reads images, model; use other detectors"),
         (lambda: SIRC(Energy()), r"SIRC: expected s1 to be MSP\(\), Entropy\(\) or .*, got Energy\(\)"),
         (lambda: SIRC(MSP), r"SIRC: expected detectors as parts, got .*; write MSP\(\)"),
     ],
