@@ -219,8 +219,8 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: this cache was recorded with another network ({recorded['backbone']}), which differs in"
-            f" {what}; {OTHERWISE}"
+            f"{folder}: this cache belongs to another network ({recorded['backbone']}), because {what}"
+            f" differs; {OTHERWISE}"
         )
 
 

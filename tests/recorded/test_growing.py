@@ -141,7 +141,7 @@ def changed_weight():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"module": changed_weight}, "recorded with another network .*: the state of the weights differs"),
+        ({"module": changed_weight}, "belongs to another network .*, because the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, but this run uses float16"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, but this run uses bf16-mixed"),
         ({"decode_on_device": True}, "with decoder workers, but this run uses cpu"),
