@@ -71,7 +71,7 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
     )
     assert any("ID objects in 38 % of a sample of this pool" in found.text for found in many.findings)
     page = render({"run": many})
-    assert line.replace("msp: ", "MSP: ") in page
+    assert line.replace("msp is", "MSP is") in page
     assert "ID objects in 38 % of a sample of this pool" in page
 
 

@@ -330,7 +330,7 @@ class _Run:
         """The rule of a published figure, in short."""
         mean = "" if metric in self.protocol.unclear else self.protocol.mean
         threshold = f"threshold {self.protocol.threshold}, " if "fpr" in metric and self.protocol.threshold else ""
-        return threshold + _WORDS.get(mean, "unknown whether mean over classes") if metric != "accuracy" else "top-1"
+        return threshold + _WORDS.get(mean, "unknown kind of mean") if metric != "accuracy" else "top-1"
 
 
 def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:

@@ -101,7 +101,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         shown = [_shown(row) for row in training.sort_values("auroc", ascending=False).to_dict("records")]
         yield Finding(
             "controls",
-            f"training images score higher than other ID images: AUROC {some(shown, 5)}, expected near 50 %."
+            f"some detectors score training images higher than other ID images (AUROC {some(shown, 5)}; expected 50 %)."
             " Thresholds from training images are too high for these detectors. In this run, only the detection error"
             f" rate ({', '.join(results.settings.der_names) or 'der'}) uses such thresholds; all others come from"
             f" {results.id_dataset.name}",
