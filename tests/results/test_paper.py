@@ -84,7 +84,7 @@ def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results
     notes = paper_table(results, intervals=True).notes
     assert notes[0].startswith("Thresholds keep 95 % of val (n = 100), rule 'attained'; near n = 180")
     assert "Settings: KNN bank_size=50, k=7." in notes
-    assert any(note.startswith("Brackets: 95 % confidence") for note in notes)
+    assert any(note.startswith("Brackets show 95 % confidence") for note in notes)
     row = results.row("auroc", dataset="far", detector="knn")
     interval = column(paper_table(results, intervals=True), "far", "AUROC").cells[1].interval
     assert interval == f"{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}"
