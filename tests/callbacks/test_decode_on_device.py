@@ -171,7 +171,7 @@ def test_an_unknown_step_is_refused_before_the_run(tmp_path):
     data = make_data(decode_on_device=True)
     data.transform = v1.Compose([own_step, *TRANSFORM.transforms])
     with pytest.raises(
-        InvalidArgumentError, match=r"decode_on_device does not support .*<function own_step .* leave decode_on_dev"
+        InvalidArgumentError, match=r"decode_on_device does not support .*<function own_step .* omit decode_on_device"
     ):
         run(data, output_dir=tmp_path / "out")
     assert not (tmp_path / "out" / "run.json").exists()

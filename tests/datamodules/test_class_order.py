@@ -199,7 +199,7 @@ class TestClassNames:
         """As ViM's own list of validation images, which numbers the classes otherwise."""
         shuffled = tuple(known()[i * 7 % 1000] for i in range(1000))
         val = memory("val", Role.ID, shuffled)
-        with pytest.raises(DataError, match=r"ImageNet-1k are not in the order .*label 1 is"):
+        with pytest.raises(DataError, match=r"ImageNet-1k are not in the published order .*label 1 is"):
             OODDataModule([val])
         found = labels(OODDataModule([val], class_names="imagenet"), "val")
         assert found == {name: i for i, name in enumerate(known())}
@@ -237,7 +237,7 @@ class TestFolders:
         assert labels(data, "id")["cat"] == 2
 
     def test_folders_without_images_are_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="expected a folder of images"):
+        with pytest.raises(DataError, match="is not a folder of images"):
             folder_stream(tmp_path / "no", role=Role.OOD)
         (tmp_path / "flat").mkdir()
         (tmp_path / "flat" / "a.png").write_bytes(tiny_image(0))

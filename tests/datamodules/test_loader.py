@@ -194,7 +194,7 @@ class Liar:
 
 
 def test_a_source_that_is_too_short_is_fatal() -> None:
-    with pytest.raises(DataError, match=r"expected 3 samples for positions 0\.\.2, the source returned 2"):
+    with pytest.raises(DataError, match=r"expected 3 samples for positions 0\.\.2, but the source returned 2"):
         list(StreamLoader(Stream("s", Role.OOD, Liar(["a", "b"], 3))))
 
 
