@@ -15,6 +15,7 @@ NEEDED = (
     "oodlit/cli/template/module.txt",
     "oodlit/cli/template/page.txt",
     "oodlit/cli/template/pyproject.txt",
+    "oodlit/cli/template/readme.txt",
     "oodlit/cli/template/test.txt",
     *(
         f"oodlit/datamodules/benchmarks/lists/{name}.txt.xz"

@@ -1,7 +1,6 @@
 """Facts about a network that can be observed from outside: device, contents, usable logits."""
 
 import math
-import warnings
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.warn import warn
 
 IS_RANDOM = (
     "returned different outputs for the same images in two passes, so scores would be random; make the network"
@@ -63,10 +63,9 @@ def check_logits(logits: Tensor, name: str) -> None:
             f"{name} returned NaN for the first images; check its weights, the precision and the transform"
         )
     if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
-        warnings.warn(
+        warn(
             f"{name} returned the same logits for all classes; check that the weights are trained and belong to"
-            " this network",
-            stacklevel=3,
+            " this network"
         )
 
 
@@ -81,7 +80,7 @@ def is_random(first: Iterable[Tensor | None], second: Iterable[Tensor | None], n
     one, other = ([value.detach().cpu().double() for value in made if value is not None] for made in (first, second))
     if len(one) == len(other) and all(map(_is_close, one, other)):
         return False
-    warnings.warn(f"{name} {IS_RANDOM}", stacklevel=3)
+    warn(f"{name} {IS_RANDOM}")
     return True
 
 
@@ -97,11 +96,10 @@ def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
         others = f". Other layers with this number of outputs: {', '.join(heads.others)}" if heads.others else ""
-        warnings.warn(
+        warn(
             f"{name}: the features do not determine the logits. They are the {features.shape[1]} inputs of layer"
             f" {' + '.join(heads.layers)!r}, but {heads.problem}{others}. If another layer is the head, name it:"
-            " OODModule(network, head='...')",
-            stacklevel=3,
+            " OODModule(network, head='...')"
         )
 
 

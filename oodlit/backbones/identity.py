@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from oodlit.base.fingerprint import sketch
 from oodlit.base.outputs import version_of
 from oodlit.base.value_description import Description, changed, describe, hash_of, shown
+from oodlit.base.warn import warn
 
 SIZES = ((97, 131), (300, 200))
 """Width and height of the pictures for trying transform and network."""
@@ -203,20 +204,18 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
             except Exception as error:  # a transform for other inputs may raise anything
                 errors.append(error)
     if not tries:
-        warnings.warn(
+        warn(
             f"{name}: the transform {shown(transform):.80} accepts neither pictures"
             f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) nor tensors, so oodlit cannot compare its"
             " outputs between runs. If its outputs change but its description does not, oodlit still reuses saved"
-            " fits, caches, and gates; see docs/backbones.md",
-            stacklevel=5,
+            " fits, caches, and gates; see docs/backbones.md"
         )
         return "", None
     made = tries[0]
     if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
-        warnings.warn(
+        warn(
             f"{name}: the transform returned different results for the same picture, so scores are random and saved"
-            " fits cannot be reused. Use a transform without random steps",
-            stacklevel=5,
+            " fits cannot be reused. Use a transform without random steps"
         )
         return "", None
     if isinstance(inputs[0], Tensor):  # these have any size and are no images for the network

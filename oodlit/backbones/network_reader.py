@@ -1,7 +1,6 @@
 """Read logits, features and hidden activations from one forward pass of a network."""
 
 import functools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -27,6 +26,7 @@ from oodlit.backbones.returned import (
 from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.base.outputs import Outputs
 from oodlit.base.value_description import hash_of
+from oodlit.base.warn import warn
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -212,11 +212,10 @@ class NetworkReader:
         if any(kind.__module__.startswith("timm.models.") for kind in type(self._structure).__mro__):
             return
         layers = self.heads.candidates[0]
-        warnings.warn(
+        warn(
             f"{self.name}: get_classifier() returns {len(layers)} heads, {' and '.join(map(repr, layers))}. The"
             " mean of their outputs is used as logits, as for distilled networks. If this is wrong, specify the"
-            " output with the logits: OODModule(..., output=0)",
-            stacklevel=4,
+            " output with the logits: OODModule(..., output=0)"
         )
 
     def _check_first(self, logits: Tensor, kept: dict[str, Any], images: Tensor) -> None:
@@ -252,7 +251,5 @@ class NetworkReader:
     def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
         method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
         if not callable(method):
-            raise RequirementError(
-                f"{self.name}: expected a timm network with {name}(); this network has no such method"
-            )
+            raise RequirementError(f"{self.name}: expected a timm network with {name}(); this one has no such method")
         return method

@@ -1,13 +1,13 @@
 """Interpret the output of a network: logits, or a structure that contains them."""
 
 import math
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.warn import warn
 
 Output = int | str | None
 """Part of a network's output: a position, a key or an attribute name; None = all of it."""
@@ -132,10 +132,9 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
     elif len(values) > 2 and any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):  # two rows may agree
         likeness = "log-probabilities (all rows of the first batch have the same log-sum-exp after scaling)"
     if likeness:
-        warnings.warn(
+        warn(
             f"{name}: its outputs look like {likeness}, but detectors require logits. Pass the network without its"
-            " last step, or ignore this warning if the outputs are logits",
-            stacklevel=3,
+            " last step, or ignore this warning if the outputs are logits"
         )
 
 

@@ -13,11 +13,12 @@ import shutil
 import sys
 import time
 import uuid
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from oodlit.base.warn import warn
 
 ABANDONED_S = 86_400.0
 """Age at which leftover temporary files are removed on file systems without locks: one day."""
@@ -96,10 +97,9 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        warnings.warn(
+        warn(
             f"{path}: this file system does not support locks ({error.strerror}); make sure that no other"
-            " process writes to this folder",
-            stacklevel=4,
+            " process writes to this folder"
         )
     try:
         yield

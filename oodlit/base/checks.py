@@ -139,9 +139,7 @@ def check_head(owner: object, head: Head) -> None:
     """
     unmasked = head.offset[head.offset != -float("inf")]
     if not (all_finite(head.weight) and all_finite(unmasked)):
-        raise InvalidArgumentError(
-            f"{owner!r}: the head contains NaN or infinite values; check the weights of the backbone"
-        )
+        raise InvalidArgumentError(f"{owner!r}: the head contains NaN or infinite values; check its weights")
 
 
 def check_int(owner: str, name: str, value: object, *, at_least: int = 1, optional: bool = False) -> None:

@@ -19,15 +19,20 @@ OodlitError
 import difflib
 from collections.abc import Collection, Iterable
 
+from oodlit.base.readable import readable
+
 LONGEST = 4000
 """Largest number of characters of a message; names and values from files can have any length."""
 
 
 class OodlitError(Exception):
-    """Base class of all exceptions that oodlit raises on purpose. The middle of very long messages is left out."""
+    """Base class of all exceptions that oodlit raises on purpose. The middle of very long messages is left out.
+
+    Keys of images are shown as paths.
+    """
 
     def __init__(self, *parts: object) -> None:
-        super().__init__(*(_shortened(part) if isinstance(part, str) else part for part in parts))
+        super().__init__(*(_shortened(readable(part)) if isinstance(part, str) else part for part in parts))
 
 
 def _shortened(text: str) -> str:

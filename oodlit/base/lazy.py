@@ -62,4 +62,10 @@ def import_object(path: str, what: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:  # ValueError: a path without a dot
-        raise InvalidArgumentError(f"{what} cannot be imported: {error}") from error
+        raise InvalidArgumentError(f"{what} cannot be imported: {error}{import_hint(error)}") from error
+
+
+def import_hint(error: Exception) -> str:
+    """What to do if a module does not exist; empty for other errors."""
+    is_missing = isinstance(error, ModuleNotFoundError)
+    return "; install its package, or put the folder of the module on PYTHONPATH" if is_missing else ""

@@ -36,6 +36,7 @@ class BackboneFacts:
         channels: Number of channels of every requested hidden layer that can be read, by name.
         layer_problems: Why other requested layers cannot be read, by name.
         is_random: Whether two passes over the same images had different outputs.
+        predicted_labels: Whether the labels of training rows are the network's own predictions.
         hint: Why images and the network are not available, for the messages of detectors that require them.
         fingerprint: What is known about the backbone of a fit, see `oodlit.base.fingerprint`; parts may be missing.
     """
@@ -52,6 +53,7 @@ class BackboneFacts:
     channels: Mapping[str, int] = field(default_factory=dict)
     layer_problems: Mapping[str, str] = field(default_factory=dict)
     is_random: bool = False
+    predicted_labels: bool = False
     hint: str = ""
     fingerprint: str = ""
 
@@ -101,9 +103,7 @@ class Head:
     def __post_init__(self) -> None:
         """Check shapes, upcast half precision, and store a missing bias as zeros."""
         if self.weight.ndim != 2 or 0 in self.weight.shape:
-            raise InvalidArgumentError(
-                f"Head: expected weight of shape (classes, features), got {tuple(self.weight.shape)}"
-            )
+            raise InvalidArgumentError(f"Head: expected weight (classes, features), got {tuple(self.weight.shape)}")
         bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
         if bias.shape != self.weight.shape[:1]:
             raise InvalidArgumentError(

@@ -1,6 +1,7 @@
 """ObjectDetection: fit, score and evaluate OOD detectors on predicted boxes, in one `trainer.predict`."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -87,7 +88,8 @@ class ObjectDetection(WithDetectors):
                 f"ObjectDetection: expected t_star to be at least {module.min_confidence:g}, the min_confidence of the"
                 f" ObjectModule, got {self.settings.t_star:g}; raise t_star, or lower ObjectModule(min_confidence=...)"
             )
-        return probe_boxes(module, datamodule, layers=layers)
+        probe = probe_boxes(module, datamodule, layers=layers)
+        return probe._replace(facts=replace(probe.facts, predicted_labels=self.fit_on == "predicted"))
 
     def record_run(self, start: Start) -> BoxRecorder:
         """Create the recorder of boxes."""

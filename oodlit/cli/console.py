@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 
+from oodlit.base.readable import readable
+
 
 class _Console(Console):
     """A console that lets the command end if its output is closed."""
@@ -30,7 +32,7 @@ def console() -> Console:
 
 def say(text: object) -> None:
     """Print a line of a result without formatting."""
-    console().print(str(text), highlight=False, markup=False, soft_wrap=True)
+    console().print(readable(str(text)), highlight=False, markup=False, soft_wrap=True)
 
 
 def status(text: str) -> Status:

@@ -157,9 +157,7 @@ def _check(given: dict[str, Any]) -> None:
             f" path such as my_package.MyNet with --weights FILE; got a {type(given['backbone']).__name__}"
         )
     if given["data"] is not None and given["benchmark"] is not None:
-        raise UsageError(
-            "pass either --data or --benchmark, not both; if the configuration file has data, add --data null"
-        )
+        raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
     if given["detectors"] is not None and given["fitted"] is not None:
         raise UsageError(
             "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"

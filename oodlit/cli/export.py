@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def export(
-    results: Path,
+    results: list[Path],
     *,
     latex: bool = False,
     markdown: bool = False,
@@ -31,7 +31,7 @@ def export(
     rules, and settings.
 
     Args:
-        results: folder of the results
+        results: folder of the results of one run
         latex: LaTeX; requires the package booktabs
         markdown: Markdown (default)
         csv: CSV
@@ -47,6 +47,9 @@ def export(
     chosen = [
         name for name, is_on in {"latex": latex, "markdown": markdown, "csv": csv, "bibtex": bibtex}.items() if is_on
     ]
+    if len(results) > 1:
+        folders = " ".join(map(str, results))
+        raise UsageError(f"expected one folder of results, got {len(results)}; compare runs: oodlit report {folders}")
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
     if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
@@ -56,7 +59,7 @@ def export(
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export
     from oodlit.results.views.risk_table import table_of
 
-    loaded = Results.load(results)
+    loaded = Results.load(results[0])
     if bibtex:
         text = _bibtex(loaded, detectors)
     else:
@@ -75,8 +78,8 @@ def _bibtex(results: "Results", detectors: list[str] | None) -> str:
     from oodlit.results.display_names import display_names
     from oodlit.results.views.bibtex import citation, to_bibtex
 
-    results.check_detectors(*detectors or ())
-    names = {name: shown for name, shown in display_names(results.run).items() if not detectors or name in detectors}
+    chosen = results.resolve_detectors(*detectors or results.detectors)
+    names = {name: shown for name, shown in display_names(results.run).items() if name in chosen}
     papers = [(names[name], paper) for name, paper in results.run.references.items() if name in names]
     known = descriptions()
     for info in results.datasets:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 
 def guard(
-    results: Path, *, fail_if: list[str] | None = None, limits: Path | None = None, allow_unfinished: bool = False
+    results: list[Path], *, fail_if: list[str] | None = None, limits: Path | None = None, allow_unfinished: bool = False
 ) -> int:
-    """Check a finished run against limits.
+    """Check finished runs against limits.
 
     A limit is "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER", with >, >=, < or <=. The check fails if the comparison
     is true. DETECTOR can also be "model" (values of the classifier) or "*" (every requested detector). Each
@@ -23,7 +23,7 @@ def guard(
     from a trial.
 
     Args:
-        results: folder of the results
+        results: folders of results; each is checked
         fail_if: a limit; repeatable
         limits: YAML file with a list of limits under fail_if
         allow_unfinished: accept an interrupted run or a trial (--max_batches)
@@ -35,14 +35,14 @@ def guard(
 
     every = [*map(Limit.of, fail_if or ()), *(read_limits(limits) if limits is not None else ())]
     try:
-        loaded = load_complete(results, allow_unfinished=allow_unfinished)
+        loaded = {folder: load_complete(folder, allow_unfinished=allow_unfinished) for folder in results}
     except (DataError, OSError) as error:  # not 1, which says that a limit is crossed
         raise InvalidArgumentError(f"no limit was checked: {error}") from error
-    return check(loaded, every)
+    return max(check(run, every, name=str(folder) if results[1:] else "") for folder, run in loaded.items())
 
 
-def check(results: "Results", limits: "Sequence[Limit]") -> int:
-    """Print which limits the results of a run exceed.
+def check(results: "Results", limits: "Sequence[Limit]", *, name: str = "") -> int:
+    """Print which limits the results of a run exceed, below the name of the run if there is one.
 
     Returns:
         The exit code: 1 if any is exceeded.
@@ -54,6 +54,8 @@ def check(results: "Results", limits: "Sequence[Limit]") -> int:
     if priors := set(priors_of(limits)) - set(results.settings.priors):  # risks at fractions that the run did not use
         results = results.recompute(prior=[*results.settings.priors, *sorted(priors)])
     found = crossings(results, limits)
+    if name:
+        say(f"{name}:")
     for limit in limits:
         say(describe_check(results, limit))
     for crossing in found:

@@ -11,6 +11,7 @@ _FILES = {
     "module.txt": "$module.py",
     "test.txt": "tests/test_$module.py",
     "page.txt": "docs/$module.md",
+    "readme.txt": "README.md",
 }
 """Files of the template, and where each is written."""
 
@@ -18,8 +19,8 @@ _FILES = {
 def detector(name: str, *, out: Path | None = None) -> None:
     """Write a package with a new detector.
 
-    The package has the detector, a test of the detector contract, a page, and an entry point, with which every
-    command finds the installed detector by name.
+    The package has the detector, its tests, a page, an entry point, with which every command finds the installed
+    detector by name, and a README that names what to edit.
 
     Args:
         name: name of the class, such as MyScore
@@ -45,5 +46,5 @@ def detector(name: str, *, out: Path | None = None) -> None:
         file = folder / Template(place).substitute(words)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text)
-    say(f"{folder}: replace the formula in {words['module']}.py, then run")
+    say(f"{folder}: edit {words['module']}.py, its test and its page (see README.md), then run")
     say(f"  pip install -e {folder} && pytest {folder} && oodlit check --plugins")

@@ -7,8 +7,10 @@ from functools import cache
 from typing import Any
 
 from oodlit.base.current_folder import import_module
-from oodlit.base.errors import OodlitError, UnknownNameError, UsageError
+from oodlit.base.errors import OodlitError, UsageError
+from oodlit.base.lazy import import_hint
 from oodlit.base.plugins import BENCHMARKS, DETECTORS, plugins
+from oodlit.base.resolve import resolve
 from oodlit.configuration.kinds import fits, type_names
 
 PACKAGES = ("oodlit.datamodules", "oodlit.detectors")
@@ -28,11 +30,11 @@ def short_names(packages: tuple[str, ...]) -> Mapping[str, str]:
     return {name: path for paths in own for name, path in paths.items()} | found
 
 
-def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ...]) -> Any:
-    """Import the class or function with this short name or dotted path.
+def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ...]) -> tuple[str, Any]:
+    """Import the class or function with this short name or dotted path, and return its full path with it.
 
     Args:
-        path: The name.
+        path: The name; short names in any case, and display names of detectors, are accepted.
         kinds: Classes that are accepted here; suggestions are limited to them.
         where: How errors call the value.
         packages: See `short_names`.
@@ -46,18 +48,17 @@ def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ..
         for package in filter(_PLUGINS.get, packages):
             if problem := plugins(_PLUGINS[package]).problems.get(path):
                 raise UsageError(f"{where}: {problem}")
-        known = [
-            name
-            for name, full in names.items()
-            if fits(maker := located(full), kinds) and not inspect.isabstract(maker)
-        ]
-        raise UnknownNameError.of(_WORDS.get(type_names(kinds), "class or function"), path, known or names)
+        made = {name: located(full) for name, full in names.items()}
+        known = {name: kind for name, kind in made.items() if fits(kind, kinds) and not inspect.isabstract(kind)}
+        shown = {name: getattr(kind, "display_name", "") or name for name, kind in known.items()}
+        path = resolve(_WORDS.get(type_names(kinds), "class or function"), path, shown or names)
+    path = names.get(path, path)
     try:
-        return located(names.get(path, path))
+        return path, located(path)
     except OodlitError:
         raise
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"{where}: cannot import {path} ({error})") from error
+        raise UsageError(f"{where}: cannot import {path} ({error}){import_hint(error)}") from error
     except Exception as error:  # a user's module can fail with anything
         raise UsageError(f"{where}: cannot import {path} ({described(error)})") from error
 

@@ -23,7 +23,7 @@ from oodlit.configuration.kinds import (
     shortened,
     type_names,
 )
-from oodlit.configuration.lookup import PACKAGES, find, short_names
+from oodlit.configuration.lookup import PACKAGES, find
 
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """Keys that describe an object."""
@@ -86,7 +86,7 @@ def _named(text: str, kind: Any, where: str, packages: tuple[str, ...]) -> Any:
     if text in choices(kind):
         return text
     if is_callable(kind) or (kinds and not accepts_text(kind)):
-        found = find(text, kinds, where, packages)
+        text, found = find(text, kinds, where, packages)
         is_function = is_callable(kind) and not isinstance(found, type)
         return Planned(text, found, None) if is_function else {"class_path": text}
     if inner := object_kinds(item_type(kind, [])):
@@ -102,8 +102,7 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
         raise UsageError(f"{where}: class_path must be the name of a class, got {shortened(path)}")
     if odd := [str(key) for key in value if key not in CLASS_KEYS]:
         raise UnknownNameError.of(f"key beside class_path {path}:", odd[0], CLASS_KEYS)
-    maker = find(path, kinds, where, packages)
-    path = short_names(packages).get(path, path)
+    path, maker = find(path, kinds, where, packages)
     if not callable(maker):
         raise UsageError(f"{where}: {path} must be a class or a function")
     if not may_make(maker, kinds):

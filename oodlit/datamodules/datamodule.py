@@ -1,7 +1,6 @@
 """The data of one run: its streams, with one predict loader each."""
 
 import copy
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.known_classes.class_choice import ClassChoice, chosen_indices
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.base.roles import Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
@@ -120,9 +120,7 @@ class OODDataModule(pl.LightningDataModule):
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
         names += [] if dropped_as is None else [dropped_as]
         if twice := repeated(names):
-            raise InvalidArgumentError(
-                f"streams: the name {twice[0]!r} is used more than once; stream names must be unique"
-            )
+            raise InvalidArgumentError(f"streams: the name {twice[0]!r} occurs twice; stream names must be unique")
         ids = [stream.name for stream in streams if stream.role is Role.ID]
         if len(ids) != 1:
             raise InvalidArgumentError(
@@ -270,9 +268,8 @@ class OODDataModule(pl.LightningDataModule):
                     reasons[stream.full_key(key)] = str(error)
         if reasons:
             first, reason = next(iter(reasons.items()))
-            warnings.warn(
+            warn(
                 (f"{len(reasons)} of {len(reasons) + len(images)} images cannot be shown (first: {first!r}, {reason})"),
                 NoPictureWarning,
-                stacklevel=2,
             )
         return images

@@ -1,6 +1,5 @@
 """Load a stream in batches: every sample exactly once, for any number of workers and processes."""
 
-import warnings
 from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +11,7 @@ from torch.utils.data import DataLoader
 from oodlit.base.current_folder import shared_with_processes
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.roles import NAMES_OF_LABELS
+from oodlit.base.warn import warn
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
@@ -159,10 +159,9 @@ class StreamLoader:
                 batch[name] = batch[name].pin_memory() if pin else batch[name]  # otherwise copying it would wait
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
-            warnings.warn(
+            warn(
                 f"data set {self.stream.name!r}: images have group numbers up to {largest_group}, but the stream has"
-                " no class names, so results are not reported per group; pass class_names=[...] to the stream",
-                stacklevel=2,
+                " no class names, so results are not reported per group; pass class_names=[...] to the stream"
             )
 
     def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:

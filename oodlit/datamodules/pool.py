@@ -1,13 +1,13 @@
 """Combine several OOD sets into one, in which shared images count once."""
 
 import hashlib
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 
 from oodlit.base.checks import check_items
 from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.warn import warn
 from oodlit.datamodules.stream import Sample, Stream, pick_samples
 
 
@@ -79,11 +79,10 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
     if len(roles) > 1:
         raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
-        warnings.warn(
+        warn(
             f"{name}: {len(source.repeated)} images are repetitions of others and are left out (first:"
             f" {', '.join(map(repr, source.repeated[:3]))}); {len(source)} images remain",
             DuplicateImageWarning,
-            stacklevel=2,
         )
     return Stream(name, streams[0].role, source, tuple(stream.name for stream in streams))
 

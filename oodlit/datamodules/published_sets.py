@@ -2,7 +2,6 @@
 
 import os.path
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
@@ -13,6 +12,7 @@ from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.benchmarks.lists import published_list
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
@@ -80,7 +80,7 @@ def list_set(
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
         text = f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; images may differ"
-        warnings.warn(text, UnofficialArchiveWarning, stacklevel=2)
+        warn(text, UnofficialArchiveWarning)
     prefix = _shared(selection.paths)
     prefix += "/" if prefix else ""
     rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)
@@ -194,9 +194,7 @@ def set_stream(
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     if not any_set and (there := shards.info.name) != description.name and there in descriptions():
-        raise DataError(
-            f"{location}: expected shards of {description.name!r}, got shards of {there!r}; check the location"
-        )
+        raise DataError(f"{location}: expected shards of {description.name!r}, got {there!r}; check the location")
     expected = description.expected_count
     problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, expected {expected}"]
     if counts := shards.info.group_counts:

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import FunctionType, MethodType
@@ -15,6 +14,7 @@ from torch import Tensor
 from oodlit.base.code_identity import code_digest
 from oodlit.base.secrets import mask_text
 from oodlit.base.value_description import describe, hash_of
+from oodlit.base.warn import warn
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource
@@ -82,11 +82,10 @@ def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) ->
         paths = list(_paths(stream.source))
         changed = [path for path in paths if _changed_at(path) > since]
         if 0 < len(changed) < len(paths):
-            warnings.warn(
+            warn(
                 f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were"
                 f" last read (first: {changed[0]}). Not all contents are compared; {hint}",
                 ChangedFilesWarning,
-                stacklevel=3,
             )
 
 

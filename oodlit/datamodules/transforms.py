@@ -50,9 +50,7 @@ class PreparedTransform:
         for step in self.transforms:
             value = step(value)
         if not isinstance(value, Tensor):
-            raise InvalidArgumentError(
-                f"transform: expected the last step to return a tensor, got {type(value).__name__}"
-            )
+            raise InvalidArgumentError(f"transform: the last step must return a tensor, got {type(value).__name__}")
         return value
 
     def __repr__(self) -> str:

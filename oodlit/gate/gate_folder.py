@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import warnings
 from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
@@ -20,7 +19,9 @@ from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write
 from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, checksums_of, read_json, to_plain
+from oodlit.base.resolve import resolve
 from oodlit.base.roles import NAMES_OF_LABELS
+from oodlit.base.warn import warn
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
 from oodlit.gate.calibration import Calibration, Decision, calibrate
@@ -28,6 +29,7 @@ from oodlit.gate.gate_record import FORMAT, GateBackbone, GateRecord
 from oodlit.gate.threshold import threshold_of
 from oodlit.module import OODModule
 from oodlit.results import Results
+from oodlit.results.display_names import display_names
 from oodlit.results.files.storage import UNFINISHED
 from oodlit.results.names import some
 from oodlit.results.record_parts import AccelerationRecord
@@ -79,7 +81,7 @@ def load_run(
             f"{folder}: this run used cached features and no images, so it cannot back a gate; evaluate once with the"
             " network (fitted=... reuses the fit)"
         )
-    name = _chosen(detector, results.detectors, folder)
+    name = _chosen(detector, display_names(results.run), folder)
     started_in = (folder / results.run.started_in).resolve() if results.run.started_in else Path()
     recorded = results.run.fitted_from
     places = [
@@ -87,8 +89,7 @@ def load_run(
         folder / UNFINISHED / FITTED,
     ]
     fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit_digest)
-    if name not in fitted:
-        raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
+    UnknownNameError.check(f"fitted detector in {places[0]}", name, fitted)
     backbone = GateBackbone(
         name=known.name,
         fingerprint=known.fingerprint,
@@ -123,10 +124,9 @@ def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
     if missing:
         names = record.class_names
         reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
-        warnings.warn(
+        warn(
             f"Gate: {len(missing)} of {record.backbone.num_classes} predicted classes have no p-value:"
-            f" {some(reasons, 3)}. Their images are compared with the threshold of all classes",
-            stacklevel=4,
+            f" {some(reasons, 3)}. Their images are compared with the threshold of all classes"
         )
 
 
@@ -148,11 +148,10 @@ def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folde
         return
     scores = acceleration.deviation_of_scores.get(detector)
     by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} of their spread"
-    warnings.warn(
+    warn(
         f"{folder}: this run decoded JPEGs on its device, but a gate decodes them on the CPU. Pixels of the first"
         f" images differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that fits the gate, evaluate"
-        " without decode_on_device",
-        stacklevel=4,
+        " without decode_on_device"
     )
 
 
@@ -187,9 +186,9 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
             " load the folder of the run"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)
-    name = _chosen(detector, (record.detector,), folder)
-    if name not in fitted:
-        raise UnknownNameError.of(f"fitted detector in {folder / FITTED}", name, fitted)
+    UnknownNameError.check(f"fitted detector in {folder / FITTED}", record.detector, fitted)
+    shown = fitted[record.detector].display_name if record.detector == fitted[record.detector].key() else ""
+    name = _chosen(detector, {record.detector: shown or record.detector}, folder)
     known = entries.get("entry_checksums") or as_written  # gates of earlier versions have none
     if changed := sorted(name for name in as_written.keys() | known.keys() if as_written.get(name) != known.get(name)):
         raise DataError(
@@ -269,14 +268,12 @@ def save_gate(
     fsync(folder.parent)
 
 
-def _chosen(detector: str | None, known: Sequence[str], folder: Path) -> str:
+def _chosen(detector: str | None, known: Mapping[str, str], folder: Path) -> str:
     if detector is None and len(known) == 1:
-        return known[0]
+        return next(iter(known))
     if detector is None:
         raise InvalidArgumentError(f"Gate: {folder} has several detectors; pass one of {', '.join(known)} as detector")
-    if detector not in known:
-        raise UnknownNameError.of(f"detector in {folder}", detector, known)
-    return detector
+    return resolve(f"detector in {folder}", detector, known)
 
 
 def _class_names(results: Results, num_classes: int) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 import math
 import os
 import threading
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -14,6 +13,7 @@ from scipy.special import betaln, xlog1py, xlogy
 from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import read_json, to_json, to_plain
+from oodlit.base.warn import warn
 from oodlit.gate.drift import DriftState, DriftTest
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
@@ -167,9 +167,9 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warnings.warn(f"{self}; these images differ from the images of the ID set", RefusalWarning, stacklevel=3)
+            warn(f"{self}; these images differ from the images of the ID set", RefusalWarning)
         if has_drifted:
-            warnings.warn(f"{self.drift}; the images are no longer like the ID set", DriftWarning, stacklevel=3)
+            warn(f"{self.drift}; the images are no longer like the ID set", DriftWarning)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write counts and drift test to a JSON file, atomically; `restore` and `Gate.monitor(state=...)` read it."""

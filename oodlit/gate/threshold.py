@@ -114,7 +114,7 @@ def threshold_of(
         UnknownNameError: The detector or data set does not exist.
         DataError: The data set has no images.
     """
-    results.check_detectors(detector)
+    (detector,) = results.resolve_detectors(detector)
     if fpr is not None and tpr is not None:
         raise InvalidArgumentError(f"Gate: expected either tpr or fpr, got tpr={tpr} and fpr={fpr}")
     if fpr is None and dataset is not None:

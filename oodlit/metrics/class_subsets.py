@@ -37,9 +37,7 @@ def subset_predictions(
         [4, 0]
     """
     if protocol not in PROTOCOLS:
-        raise InvalidArgumentError(
-            f"expected protocol to be one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}"
-        )
+        raise InvalidArgumentError(f"protocol: expected one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}")
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
         raise InvalidArgumentError(

@@ -60,9 +60,7 @@ class Settings:
         plain["confidence"] = check_confidence(self.confidence)
         der: object = self.der
         if isinstance(der, str) or not isinstance(der, Sequence):
-            raise InvalidArgumentError(
-                f"expected der to be a list of fractions, such as (0.95, 0.99), got {self.der!r}"
-            )
+            raise InvalidArgumentError(f"expected der to be fractions, such as (0.95, 0.99), got {self.der!r}")
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"expected each fraction once, got der={self.der!r}")

@@ -238,9 +238,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(
-            f"Detections.cat: expected all parts to come from one network, got {sorted(backbones)}"
-        )
+        raise InvalidArgumentError(f"Detections.cat: expected parts from one network, got {sorted(backbones)}")
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 
@@ -276,6 +274,4 @@ def _check_image_keys(keys: Sequence[str]) -> None:
         raise InvalidArgumentError(f"Detections: expected keys of the form `dataset/image`, got {wrong[0]!r}")
     if len(set(keys)) < len(keys):
         twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-        raise InvalidArgumentError(
-            f"Detections: expected distinct image keys; these occur twice: {', '.join(twice[:5])}"
-        )
+        raise InvalidArgumentError(f"Detections: these image keys occur twice: {', '.join(twice[:5])}")

@@ -1,8 +1,8 @@
 """Evaluation from files: annotations and predicted boxes of any object detector, without a model."""
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives
-from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError, RequirementError
+from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.roles import Role
 from oodlit.detectors.contract.detector import Detector
@@ -28,6 +28,7 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import Finding
 from oodlit.results.info import DatasetInfo
+from oodlit.scoring.applicable import applicable
 from oodlit.scoring.scoring import Scoring
 
 _Path = str | os.PathLike[str]
@@ -37,6 +38,10 @@ _BATCH = 4096
 _VERIFIED = 256
 """Number of boxes of a data set that verify the head."""
 _GIVEN = ("logits", "features")
+_PARQUET = (
+    "write the boxes as Parquet with their logits or features, which COCO JSON cannot have (see docs/objects.md), or"
+    " name columns with scores (scores=[...], --scores)"
+)
 
 
 class BoxFiles(NamedTuple):
@@ -73,7 +78,8 @@ def evaluate_files(
         splits: OOD splits by name: every annotated object is unknown.
         train: Boxes of training images, for detectors with a fit; `fit_on="matched"` requires annotations.
         detectors: Detectors that score the logits and features; those that do not apply are skipped with a warning.
-        scores: Columns of the files with OOD scores, higher = more in-distribution.
+        scores: Columns of the files with OOD scores, higher = more in-distribution. "confidence" and "score" are the
+            object detector's own confidence, named "score" in the results.
         head: The class layer of the network, for detectors that need it.
         class_names: The ID classes in the order of the logits. None = those of the ID annotations, in their order.
         t_star: Confidence t\* below which boxes are dropped. None = by the best F1 on the ID set, which requires
@@ -94,6 +100,7 @@ def evaluate_files(
         RequirementError: No detector applies.
     """
     _check(splits, bool(detectors or scores), id_name)
+    scores = ["score" if name == "confidence" else name for name in scores]  # as in COCO's results
     known = _annotations(id_files, id_name, class_names, repair=repair)
     classes = None if class_names is None else Classes(tuple(class_names))
     classes = classes if known is None else Classes.of(known)
@@ -107,7 +114,7 @@ def evaluate_files(
     if twice := sorted(named.keys() & set(scores)):
         raise InvalidArgumentError(f"detectors and columns of scores share the names {twice}; rename the columns")
     rows = _training_rows(train, named, classes, chosen, fit_on=fit_on, repair=repair) if named and train else None
-    scored, not_applicable, failed = _scores(found, named, rows, head)
+    scored, not_applicable, failed = _scores(found, named, rows, head, fit_on=fit_on)
     return ObjectResults.from_sets(
         [
             ObjectSet(
@@ -245,7 +252,12 @@ def _training_rows(
 
 
 def _scores(
-    found: Mapping[str, Predictions], detectors: Mapping[str, Detector], rows: Outputs | None, head: Head | None
+    found: Mapping[str, Predictions],
+    detectors: Mapping[str, Detector],
+    rows: Outputs | None,
+    head: Head | None,
+    *,
+    fit_on: FitOn,
 ) -> tuple[dict[str, dict[str, Tensor]], dict[str, str], dict[str, str]]:
     """Scores by data set and detector, and why detectors were not applicable or failed."""
     if not detectors:
@@ -254,7 +266,11 @@ def _scores(
     if rows is not None:
         parts["the training boxes"] = rows
     facts = facts_of(parts, name="the file", num_train=0 if rows is None else len(rows), head=head)
-    usable, reasons = applicable(detectors, facts)
+    usable, reasons = applicable(
+        detectors,
+        replace(facts, predicted_labels=fit_on == "predicted"),
+        way_out="" if facts.available > {"labels"} else _PARQUET,
+    )
     check_alike(usable, parts)
     if head is not None:
         check_head(head, parts)
@@ -263,21 +279,6 @@ def _scores(
     scored = {name: score_boxes(scoring, part.detections, name) for name, part in found.items()}
     kept = {name: {d: scores[d] for d in scoring.active} for name, scores in scored.items()}
     return kept, reasons, scoring.failed
-
-
-def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple[dict[str, Detector], dict[str, str]]:
-    """Return the applicable detectors, and the reasons why the remaining ones are skipped, with a warning for each.
-
-    Raises:
-        RequirementError: None applies.
-    """
-    reasons = {name: reason for name, detector in detectors.items() if (reason := detector.why_not(facts))}
-    if detectors and len(reasons) == len(detectors):
-        listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        raise RequirementError(f"none of {len(detectors)} detectors is applicable ({listing}); choose others")
-    for name, reason in reasons.items():
-        warnings.warn(f"detector {name!r} is skipped: it {reason}", stacklevel=3)
-    return {name: detector for name, detector in detectors.items() if name not in reasons}, reasons
 
 
 def facts_of(parts: Mapping[str, Outputs | None], *, name: str, num_train: int, head: Head | None) -> BackboneFacts:

@@ -1,6 +1,5 @@
 """Compare recorded logits with the logits that the head computes from recorded features."""
 
-import warnings
 from collections.abc import Iterable
 
 import torch
@@ -8,6 +7,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.network import Head
+from oodlit.base.warn import warn
 from oodlit.datamodules.stream import Stream
 from oodlit.recorded.rows import MemoryRows, Rows
 
@@ -63,10 +63,9 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
             " sets"
         )
     if softmax:
-        warnings.warn(
+        warn(
             f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}. Most detectors need the logits before the"
-            " softmax; MSP is also exact for logarithms of probabilities",
-            stacklevel=4,
+            " softmax; MSP is also exact for logarithms of probabilities"
         )
     if head is None:
         return ""

@@ -25,6 +25,9 @@ _EXPECTED = (
     "expected arrays by name, such as {features: a.npy, logits: b.npy} (files or arrays), or a .npz, .pt, .parquet or"
     " .safetensors file with features or logits"
 )
+_LABELS = (
+    "write train: {features: FILE, labels: FILE} in YAML, or train={'features': array, 'labels': integers} in Python"
+)
 
 Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
 """Accepted as the outputs of one set."""
@@ -48,6 +51,8 @@ def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = 
     """
     try:
         arrays = _arrays(given)
+        if role is Role.TRAIN and arrays.get("labels") is None:
+            raise InvalidArgumentError(f"missing labels of the training images; {_LABELS}")
         rows, own_names = _rows(arrays)
         if not own_names and role not in NAMES_OF_LABELS:
             rows, own_names = _with_numbers_as_names(rows)
@@ -88,9 +93,7 @@ def head_of(given: GivenHead) -> Head:
         for place, part in enumerate(given)
     ]
     if len(parts) != 2:
-        raise InvalidArgumentError(
-            f"head: expected a pair (weight, bias), where bias may be None; got {len(parts)} parts"
-        )
+        raise InvalidArgumentError(f"head: expected a pair (weight, bias), bias may be None; got {len(parts)} parts")
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
         raise InvalidArgumentError(

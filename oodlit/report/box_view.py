@@ -9,7 +9,7 @@ from oodlit.report.detector_choice import listed
 from oodlit.report.headline import percent_text
 from oodlit.report.section import Fact, ShownBoxes, frame
 from oodlit.report.sections.boxes import SECTIONS
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 
 
 def box_title(results: ObjectResults) -> str:

@@ -12,7 +12,7 @@ from oodlit.report.section import Shown
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
 from oodlit.results.comparing.same_order import SameOrder
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 
 MANY = 8
 """Maximum number of names in a sentence; the table marks all of them."""

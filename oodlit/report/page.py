@@ -19,7 +19,7 @@ from oodlit.report.several_boxes import SeveralBoxes
 from oodlit.report.templates import TEMPLATES
 from oodlit.report.view import view
 from oodlit.results import Results
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.files.storage import kind_of
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots.select import model_name

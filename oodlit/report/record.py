@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oodlit.base.json_files import to_json
+from oodlit.base.readable import readable
 from oodlit.base.secrets import mask_text
 from oodlit.report.headline import share_text
 from oodlit.report.section import Shown, ShownBoxes
@@ -81,7 +82,7 @@ def _remarks(results: AnyResults) -> list[dict[str, Any]]:
         "Notes of the fit": [f"{name}: {line}" for name, lines in fit_notes.items() for line in lines],
         "Notes": results.run.notes,
         "Undefined values": undefined,
-        "Skipped images": [f"{image.key}: {image.reason}" for image in results.run.skipped],
+        "Skipped images": [readable(f"{image.key}: {image.reason}") for image in results.run.skipped],
     }
     return [{"name": name, "lines": _at_most(lines, 20)} for name, lines in groups.items() if lines]
 

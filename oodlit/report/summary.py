@@ -10,7 +10,7 @@ from rich.text import Text
 from oodlit.base.roles import UNKNOWN_CLASSES
 from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.views.terminal import FirstFitting
 
 
@@ -47,20 +47,19 @@ def _table(
         number = f"n = {scored_images(results, column.dataset)}" + (f"\n{some}" if some else "")
         heading = f"{column.dataset}\n{number}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
+    undefined = {(c.dataset, cell.interval): "" for c in columns for cell in c.cells if math.isnan(cell.sort)}
+    marks = {place: f"[{number}]" for number, place in enumerate(filter(lambda place: place[1], undefined), 1)}
     for name in names:
         index = results.detectors.index(name)
-        table.add_row(Text(name), *(_text(column.cells[index], intervals) for column in columns))
-    if notes := [] if intervals else _notes(results, columns, every):
+        cells = [(column.cells[index], column.dataset) for column in columns]
+        table.add_row(Text(name), *(_text(c, marks.get((place, c.interval), ""), intervals) for c, place in cells))
+    notes = [f"{mark} undefined on {dataset}: {reason}" for (dataset, reason), mark in marks.items()]
+    if not intervals:
+        hidden = "".join(f", {c.dataset} {_label(c, results)}" for c in every if c not in columns)
+        notes.append(f"Intervals{hidden} do not fit here; the report has them")
+    if notes:
         table.caption, table.caption_justify = Text(". ".join(notes) + ".", style="dim"), "left"
     return table
-
-
-def _notes(results: Results, columns: Sequence[Column], every: Sequence[Column]) -> list[str]:
-    """What a narrow table leaves out: intervals, columns, and reasons of undefined values."""
-    hidden = [f"{c.dataset} {_label(c, results)}" for c in every if c not in columns]
-    notes = ["Intervals" + (f" and {', '.join(hidden)}" if hidden else "") + " do not fit here; the report shows them"]
-    reasons = {(c.dataset, cell.interval): None for c in columns for cell in c.cells if math.isnan(cell.sort)}
-    return [*notes, *(f"{dataset}: undefined, {reason}" for dataset, reason in reasons if reason)]
 
 
 def _label(column: Column, results: Results) -> str:
@@ -69,6 +68,9 @@ def _label(column: Column, results: Results) -> str:
     return f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
 
 
-def _text(cell: Cell, intervals: bool) -> Text:
+def _text(cell: Cell, mark: str, intervals: bool) -> Text:
+    """The value with its interval, or with the mark of the note why it is undefined."""
+    if math.isnan(cell.sort):
+        return Text(f"{cell.text} {mark}".strip(), style="dim")
     text = f"{cell.text} {cell.interval}".strip() if intervals else cell.text
-    return Text(text, style="dim" if math.isnan(cell.sort) else "bold green" if cell.best else "")
+    return Text(text, style="bold green" if cell.best else "")

@@ -12,7 +12,7 @@ from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
 from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails, neighbor_keys
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.files.image_features import read_features
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name

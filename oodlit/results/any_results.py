@@ -7,6 +7,8 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.errors import UnknownNameError
+from oodlit.base.resolve import resolve
+from oodlit.results.display_names import display_names
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL, metric_names
@@ -66,6 +68,7 @@ class AnyResults(ABC):
         Raises:
             UnknownNameError: The table has no such row.
         """
+        detector = resolve("detector in these results", detector, {MODEL: MODEL, **display_names(self.run)})
         wanted = {"metric": metric, "dataset": dataset, "detector": detector, "ood_class": ood_class}
         rows = self.table[np.logical_and.reduce([self.table[name] == value for name, value in wanted.items()])]
         if rows.empty:
@@ -90,14 +93,14 @@ class AnyResults(ABC):
         """
         return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
 
-    def check_detectors(self, *names: str) -> None:
-        """Raise an error unless the results have detectors with these names.
+    def resolve_detectors(self, *names: str) -> list[str]:
+        """Return the names of detectors in these results; display names are accepted, see `resolve`.
 
         Raises:
             UnknownNameError: There is no such detector.
         """
-        for name in names:
-            UnknownNameError.check("detector in these results", name, self.detectors)
+        known = display_names(self.run)
+        return [resolve("detector in these results", name, known) for name in names]
 
     @abstractmethod
     def threshold(self, detector: str) -> float:

@@ -13,7 +13,7 @@ import pandas as pd
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.results.comparing.controls import control_findings
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.files.unfinished import interruption
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo

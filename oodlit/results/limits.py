@@ -4,8 +4,8 @@ import math
 import operator
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,15 @@ import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import exact_number
+from oodlit.base.readable import readable
+from oodlit.base.resolve import resolve
 from oodlit.base.roles import UNKNOWN_CLASSES, Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.metrics.settings import Settings
+from oodlit.results.display_names import display_names
 from oodlit.results.evaluation.exact import as_exact, exact_value
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
-from oodlit.results.names import MODEL, readable, some
+from oodlit.results.names import MODEL, some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
 
@@ -99,21 +102,34 @@ class Limit:
         dataset, _, ood_class = (found["place"] or "").partition("/")
         return cls(found["detector"].strip(), found["metric"], found["sign"], value, dataset.strip(), ood_class.strip())
 
-    def check_names(self, detectors: Iterable[str], datasets: Iterable[str], settings: Settings) -> None:
+    def check_names(
+        self, detectors: Mapping[str, str] | Iterable[str], datasets: Collection[str], settings: Settings
+    ) -> "Limit":
         """Check the names of a limit before a run starts.
+
+        Args:
+            detectors: Names, or a mapping of names to display names.
+            datasets: Names of data sets and of means over them.
+            settings: Settings of the metrics.
+
+        Returns:
+            The limit with the name of the detector instead of its display name.
 
         Raises:
             UnknownNameError: The detector, metric or data set is unknown.
         """
-        detectors, datasets = list(detectors), list(datasets)
-        if self.detector not in (ANY, MODEL, *detectors):
-            raise self._unknown("detector", self.detector, [*detectors, MODEL, ANY])
+        shown = detectors if isinstance(detectors, Mapping) else {name: name for name in detectors}
+        try:
+            detector = resolve("detector", self.detector, {MODEL: MODEL, ANY: ANY, **shown})
+        except UnknownNameError as error:
+            raise UnknownNameError(f"limit '{self}': {error}") from None
         plain = {metric.name for metric in table_metrics(settings)}
         if self.metric.removeprefix(MEAN).removeprefix(POOLED) not in plain:
             known = {prefix + name for prefix in ("", MEAN, POOLED) for name in plain}
             raise self._unknown("metric", self.metric, known)
         if self.dataset and self.dataset not in datasets:
             raise self._unknown("data set", self.dataset, datasets)
+        return replace(self, detector=detector)
 
     def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
         return UnknownNameError(f"limit '{self}': {UnknownNameError.of(kind, name, known)}")
@@ -269,13 +285,13 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
 
 def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     """Rows of the table that a limit applies to; at least one."""
-    reasons = results.run.not_applicable
-    if limit.detector in reasons and limit.detector not in results.detectors:
+    reasons, shown = results.run.not_applicable, display_names(results.run)
+    if limit.detector in reasons and limit.detector not in shown:
         raise UnknownNameError(
             f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
         )
     datasets = [info.name for info in results.datasets]
-    limit.check_names(results.detectors, [*datasets, *results.settings.aggregates], results.settings)
+    limit = limit.check_names(shown, [*datasets, *results.settings.aggregates], results.settings)
     if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
             f"limit '{limit}': '*' means every requested detector, but {missing[0]}; name the detectors in the"

@@ -4,7 +4,6 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pandas as pd
 
@@ -26,9 +25,7 @@ def check_name(name: object, kind: str) -> None:
         raise InvalidArgumentError(f"{kind} name: expected text that is not empty, got {name!r}")
     # Control characters, halves of surrogate pairs (no UTF-8), and Unicode's own line and paragraph breaks.
     if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
-        raise InvalidArgumentError(
-            f"{kind} name {name!r}: line breaks, tabs and other control characters are not allowed"
-        )
+        raise InvalidArgumentError(f"{kind} name {name!r}: line breaks, tabs and control characters are not allowed")
 
 
 def some(names: Sequence[str], limit: int) -> str:
@@ -58,17 +55,6 @@ def settings_text(arguments: Mapping[str, Any]) -> str:
             text = str(value)
             parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
     return ", ".join(parts)
-
-
-def readable(key: str) -> str:
-    """Decode a key to its path, or return it unchanged if the path is not printable.
-
-    Example:
-        >>> readable("near/nine/1658%2Epng"), readable("a/line%0Abreak")
-        ('near/nine/1658.png', 'a/line%0Abreak')
-    """
-    path = unquote(key)
-    return path if path.isprintable() else key
 
 
 def safe(name: str) -> str:

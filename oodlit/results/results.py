@@ -2,7 +2,6 @@
 
 import importlib
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +14,7 @@ from oodlit.base.checks import check_names
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.json_files import to_json
 from oodlit.base.roles import Role
+from oodlit.base.warn import warn
 from oodlit.metrics.settings import Settings
 from oodlit.results.comparing.against import against
 from oodlit.results.comparing.best import group_of_best
@@ -148,15 +148,17 @@ class Results(RunResults):
                 if (found := unfinished.read(folder)) is not None:
                     return cls._from_finished_streams(found, folder, Path(directory))
         elif (beside / storage.RUN).is_file():
-            warnings.warn(
+            warn(
                 f"{directory}: a newer run {unfinished.state(Path(directory))}; these results belong to the complete"
                 f" run before it. The finished data sets of the newer run are in {beside}",
                 UnfinishedRunWarning,
-                stacklevel=2,
             )
         table, scores, run, parts = storage.read(directory, ImageRunRecord)
         if run.kind != "images":
-            raise DataError(f"{directory}: expected results of images, got boxes; load them with ObjectResults.load")
+            raise DataError(
+                f"{directory}: expected results of images, got boxes. Load them with oodlit.objects.ObjectResults.load;"
+                f" {Path(directory) / storage.TABLE} has all values, and 'oodlit objects report' writes the page"
+            )
         return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
     @classmethod
@@ -167,11 +169,10 @@ class Results(RunResults):
                 f"{folder}: the run {unfinished.state(place)} after {names}. It had not finished the ID set, so"
                 " nothing can be evaluated; reuse its fitted detectors with OODDetection(fitted=...)"
             )
-        warnings.warn(
+        warn(
             f"{folder}: the run {unfinished.state(place)}; finished: {names}; missing:"
             f" {', '.join(found.missing) or 'the table'}",
             UnfinishedRunWarning,
-            stacklevel=3,
         )
         run = structs.replace(
             found.run,

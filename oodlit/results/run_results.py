@@ -58,7 +58,7 @@ class RunResults(AnyResults):
         Raises:
             UnknownNameError: There is no such detector.
         """
-        self.check_detectors(detector)
+        (detector,) = self.resolve_detectors(detector)
         return float(self.run.thresholds.get(detector, {}).get(self.settings.fpr_name, math.nan))
 
     def accepted(self, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
@@ -74,7 +74,7 @@ class RunResults(AnyResults):
         Raises:
             UnknownNameError: There is no such detector.
         """
-        threshold = self.threshold(detector)
+        threshold, (detector,) = self.threshold(detector), self.resolve_detectors(detector)
         names = [info.name for info in self.datasets if info.role is Role.OOD]
         rows = self.scores[self.scores["dataset"].isin(names)]
         rows = rows[rows[detector].astype(float) >= threshold]

@@ -1,6 +1,5 @@
 """Prepare a run: probe the backbone, and choose the applicable detectors and the outputs that they require."""
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +8,7 @@ from typing import Any, NamedTuple
 from oodlit._lightning import pl
 from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import IS_RANDOM
-from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts
 from oodlit.base.plan import RunPlan
 from oodlit.base.roles import Role
@@ -20,6 +19,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.results import Finding
 from oodlit.runs.earlier_fit import EarlierFit
+from oodlit.scoring.applicable import applicable
 
 PROBE_IMAGES = 2
 
@@ -121,20 +121,17 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
         FingerprintError: An earlier fit belongs to another backbone.
     """
     facts = probe.facts
-    reasons = reasons_against(detectors, facts, strict=strict)
-    for name, reason in reasons.items():
-        warnings.warn(f"detector {name!r} is skipped: it {reason}", stacklevel=3)
-    applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
-    kept = earlier.kept(applicable, has_train=facts.num_train > 0)
+    chosen, reasons = applicable(detectors, facts, strict=strict)
+    kept = earlier.kept(chosen, has_train=facts.num_train > 0)
     here = FitOrigin(probe.fingerprint(), facts.width, facts.num_classes)
-    fits = {name: applicable[name] for name in sorted(kept)}
+    fits = {name: chosen[name] for name in sorted(kept)}
     earlier.check(fits, here)
     return Choice(
         probe.transform,
         here.fingerprint,
         facts,
         probe.images,
-        applicable,
+        chosen,
         reasons,
         kept,
         probe.findings,
@@ -217,20 +214,3 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
     raise DataError(
         f"data set {stream.name!r}: none of {len(stream)} images can be used (first: {skipped[0][0]}: {skipped[0][1]})"
     )
-
-
-def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
-    """Reasons why detectors are not applicable, by name.
-
-    Raises:
-        RequirementError: A detector does not apply and `strict` is set, or none applies.
-    """
-    reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
-    if reasons and (strict or len(reasons) == len(detectors)):
-        listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-        without = "remove them, or pass strict=False (on the command line: without --strict)"
-        way_out = without if strict else "choose others"
-        raise RequirementError(
-            f"{len(reasons)} of {len(detectors)} detectors are not applicable ({listing}); {way_out}"
-        )
-    return reasons

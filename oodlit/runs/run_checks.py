@@ -2,7 +2,6 @@
 
 import json
 import re
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +11,7 @@ from oodlit.backbones.backbone import Backbone
 from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts, Outputs
 from oodlit.base.processes.distributed import Group, gather_objects, is_distributed
+from oodlit.base.warn import warn
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity
@@ -224,10 +224,9 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
 def warn_of_many_predictions(needed: int) -> None:
     """Warn if `trainer.predict(return_predictions=True)` would keep very large outputs in memory."""
     if needed > MANY_BYTES:
-        warnings.warn(
+        warn(
             f"trainer.predict keeps the outputs of all images in memory ({needed / 1e9:.1f} GB per process),"
-            " although the results do not require them; pass return_predictions=False to trainer.predict",
-            stacklevel=3,
+            " although the results do not require them; pass return_predictions=False to trainer.predict"
         )
 
 
@@ -235,10 +234,7 @@ def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Warn of images that could not be used."""
     if skipped:
         key, reason = skipped[0]
-        warnings.warn(
-            f"skipped images: {len(skipped)}, first {key} ({reason}); all are listed in results.run.skipped",
-            stacklevel=3,
-        )
+        warn(f"skipped images: {len(skipped)}, first {key} ({reason}); all are listed in results.run.skipped")
 
 
 def _memory_bytes(name: str) -> int | None:

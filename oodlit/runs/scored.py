@@ -15,6 +15,7 @@ from oodlit.base.errors import DataError, RunIsCompleteError
 from oodlit.base.outputs import Outputs
 from oodlit.base.processes.distributed import Group, cpu_group, gather_objects
 from oodlit.base.roles import Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import warn_of_changed_files
@@ -326,7 +327,7 @@ class ScoredRun(RowKind):
                 raise not_drawn
         warn_of_skipped(self.skipped)
         for finding in (found for found in self.findings() if found.kind not in REPORTED_EARLIER):
-            warnings.warn(finding.text, FindingWarning, stacklevel=2)
+            warn(finding.text, FindingWarning)
 
     def draw(self, folder: Path) -> None:
         """Draw pictures and the page into a folder."""
@@ -340,7 +341,10 @@ class ScoredRun(RowKind):
 
     def where(self, kept: Path) -> str:
         """Describe how to continue with the folder of an interrupted run."""
-        return f"finished data sets are kept in {kept}; read them with {self.loader}.load"
+        return (
+            f"finished data sets are kept in {kept}; read them with {self.loader}.load, or run again with resume=True"
+            " (the same command) to resume"
+        )
 
     def with_common(self, record: R) -> R:
         """A record with the fields that every kind of run has."""

@@ -83,10 +83,7 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
     with pytest.warns(UnfinishedRunWarning):
         results = Results.load(tmp_path)
     assert results.detectors == ("msp",)
-    assert (
-        results.run.not_applicable["bad"]
-        == "has no scores of far; the run was interrupted before the reason was recorded"
-    )
+    assert results.run.not_applicable["bad"] == "has no scores of far; the run ended before the reason was recorded"
 
 
 def test_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):

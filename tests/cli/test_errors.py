@@ -61,6 +61,7 @@ STREAM = STREAMS % "[{class_path: shard_stream, init_args: {shards: s, %s}}]"
 KNN = "--detectors=[MSP, {class_path: KNN, init_args: %s}]"
 REACT = "--detectors=[{class_path: ReAct, init_args: {then: %s}}]"
 NET = "--backbone={class_path: own_of_errors.Net, init_args: %s}"
+ABSENT = "; install its package, or put the folder of the module on PYTHONPATH"
 HELP = " (see 'oodlit evaluate --help')"
 
 
@@ -138,7 +139,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--backbone={class_path: own_of_erors.Net}",
-            "--backbone: cannot import own_of_erors.Net (No module named 'own_of_erors')" + HELP,
+            "--backbone: cannot import own_of_erors.Net (No module named 'own_of_erors')" + ABSENT + HELP,
         ),
         (
             "--backbone={class_path: broken_of_errors.Net}",
@@ -146,7 +147,9 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--detectors=[lacking_of_errors.Mine]",
-            "--detectors[0]: cannot import lacking_of_errors.Mine (No module named 'nothing_of_errors')" + HELP,
+            "--detectors[0]: cannot import lacking_of_errors.Mine (No module named 'nothing_of_errors')"
+            + ABSENT
+            + HELP,
         ),
         (
             "--backbone={class_path: own_of_errors.LIMIT}",

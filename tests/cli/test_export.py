@@ -55,6 +55,11 @@ def test_operating_points(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert "require --prior" in capsys.readouterr().err
 
 
+def test_detectors_have_their_key_or_display_name(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--csv", "--detectors", "KNN", "--detectors", "Msp"]) == 0
+    assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["knn", "msp"]
+
+
 def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--bibtex"]) == 0
     text = capsys.readouterr().out

@@ -51,6 +51,26 @@ def test_results_that_cannot_be_read_are_no_crossed_limit(tmp_path: Path, capsys
         assert "no limit was checked" in capsys.readouterr().err
 
 
+def test_several_runs_are_checked_and_boxes_are_refused_with_the_way_out(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = Results.load(folder)
+    better = results.scores.assign(msp=results.scores["msp"].where(results.scores["dataset"] == "val", -1.0))
+    Results.from_scores(better, results.datasets, ["msp"]).save(tmp_path / "better")
+    assert main(["guard", folder, str(tmp_path / "better"), "--fail-if", "MSP: fpr95 > 0.1"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("FAILED") == out.count("Within the limit") == 1
+    assert out.index(f"{folder}:\n") < out.index("FAILED") < out.index(f"{tmp_path / 'better'}:\n")
+    assert main(["export", folder, str(tmp_path / "better")]) == 2
+    assert f"compare runs: oodlit report {folder} {tmp_path / 'better'}" in capsys.readouterr().err
+    results.with_record(structs.replace(results.run, kind="boxes")).save(tmp_path / "boxes")
+    for command in (["export"], ["guard", "--fail-if=msp: fpr95 > 0.1"]):
+        assert main([*command, str(tmp_path / "boxes")]) > 0
+        said = capsys.readouterr().err
+        assert "ObjectResults.load" in said
+        assert f"{tmp_path / 'boxes' / 'table.csv'} has all values" in said
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

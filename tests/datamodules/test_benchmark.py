@@ -165,7 +165,7 @@ def test_what_is_missing_is_said(root, tmp_path):
         ImageNetBenchmark(root, ["imagenet_val"], complete=False)
     with pytest.raises(InvalidArgumentError, match="locations: 'sun' is not a set"):
         ImageNetBenchmark(root, ["ninco"], locations={"sun": root}, complete=False)
-    with pytest.raises(InvalidArgumentError, match="'ninco' is used more than once"):
+    with pytest.raises(InvalidArgumentError, match="'ninco' occurs twice"):
         ImageNetBenchmark(root, ["ninco", "ninco"], complete=False)
 
 

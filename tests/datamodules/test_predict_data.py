@@ -147,7 +147,7 @@ def test_train_stream_is_left_out_when_nothing_needs_it() -> None:
 
 
 def test_streams_are_checked(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="name 'a' is used more than once"):
+    with pytest.raises(InvalidArgumentError, match="name 'a' occurs twice"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("a", Role.OOD, 1)])
     with pytest.raises(InvalidArgumentError, match=r"expected exactly one stream with role ID .*, got 0"):
         OODDataModule([numbers("a", Role.OOD, 1)])

@@ -126,7 +126,7 @@ def test_a_data_module_draws_them_for_its_id_images() -> None:
         ("unit_tests", Role.UNIT_TEST, 34),
     ]
     assert data.streams[1].class_names == tuple(UNIT_TESTS)
-    with pytest.raises(InvalidArgumentError, match="'unit_tests' is used more than once"):
+    with pytest.raises(InvalidArgumentError, match="'unit_tests' occurs twice"):
         OODDataModule([inside, data.streams[1]], unit_tests=2)
     with pytest.raises(InvalidArgumentError, match="got 0"):
         OODDataModule([inside], unit_tests=0)

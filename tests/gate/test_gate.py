@@ -167,6 +167,9 @@ def test_what_has_to_be_given_is_said(folder: Path) -> None:
         Gate.load(folder, model=TinyNetwork())
     with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
         Gate.load(folder, detector="mahalanobs", model=TinyNetwork())
+    for name in ("MSP", "MC dropout"):
+        gate = Gate.load(folder, detector=name, model=TinyNetwork())
+        assert gate.detector.key() == name.lower().replace(" ", "_")
     with pytest.raises(InvalidArgumentError, match=r"built in code, .* Gate.load\(..., model=network\)"):
         Gate.load(folder, detector="msp")
 

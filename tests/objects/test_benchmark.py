@@ -104,7 +104,7 @@ def test_what_is_not_there_is_named(folder, tmp_path) -> None:
     (tmp_path / "odd.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"got '\.\./secret\.png'"):
         ObjectBenchmark(known, [CocoSet("odd", tmp_path / "odd.json", folder / "voc")])
-    with pytest.raises(InvalidArgumentError, match="'val' is used more than once"):
+    with pytest.raises(InvalidArgumentError, match="'val' occurs twice"):
         ObjectBenchmark(known, [known])
 
 

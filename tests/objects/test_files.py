@@ -15,8 +15,9 @@ from safetensors.torch import save_file
 
 from oodlit.cli.main import main
 from oodlit.cli.objects import split_files
-from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
+from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, TemperatureScaledMSP, ViM
 from oodlit.detectors.contract import registry
+from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
 from oodlit.outputs import Head
@@ -123,11 +124,51 @@ def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, 
         found = evaluated(folder, detectors=[Energy(), ViM(dim=4)], scores=())
     assert found.detectors == ("energy",)
     assert found.run.not_applicable == {"vim": "needs the linear head; the file has none"}
-    with pytest.raises(RequirementError, match="none of 1 detectors is applicable"):
+    with pytest.raises(RequirementError, match=r"1 of 1 detectors are not applicable \(knn: needs training"):
         evaluated(folder, detectors=[KNN()], scores=(), train=None)
     save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")
     with_head = evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=read_head(tmp_path / "head.safetensors"))
     assert with_head.detectors == ("vim",)
+
+
+def test_boxes_in_json_have_no_logits_and_the_error_is_short(folder: Path, tmp_path: Path) -> None:
+    def as_json(name: str) -> BoxFiles:
+        table = pq.read_table(folder / f"{name}.parquet").to_pandas()
+        boxes = [
+            {
+                "image_id": row.image_id,
+                "category_id": IDS[int(np.argmax(row.logits))],
+                "bbox": [row.xmin, row.ymin, row.xmax - row.xmin, row.ymax - row.ymin],
+                "score": row.confidence,
+                "logits": row.logits.tolist(),
+            }
+            for row in table.itertuples()
+        ]
+        (tmp_path / f"{name}.json").write_text(json.dumps(boxes))
+        return BoxFiles(tmp_path / f"{name}.json", folder / f"{name}.json")
+
+    files_ = {"id_files": as_json("val"), "splits": {"near": as_json("near_coco")}}
+    with pytest.raises(
+        RequirementError, match="Parquet with their logits or features, which COCO JSON cannot"
+    ) as caught:
+        evaluate_files(**files_, detectors=every_detector()[0])
+    assert len(str(caught.value)) < 900
+    assert "more: need the linear head; the file has none" in str(caught.value)
+    own = [
+        evaluate_files(**given, scores=[name]).value("auroc", dataset="near", detector="score")
+        for given in (files_, {"id_files": files(folder, "val"), "splits": {"near": files(folder, "near_coco")}})
+        for name in ("confidence", "score")
+    ]
+    assert len(own) == 4
+    assert max(own) - min(own) < 1e-12
+
+
+def test_a_temperature_needs_labels_other_than_the_predictions(folder: Path) -> None:
+    with pytest.warns(UserWarning, match="'temperature_scaled_msp' is skipped: it needs labels, not the predictions"):
+        found = evaluated(folder, detectors=[Energy(), TemperatureScaledMSP()], scores=())
+    assert found.detectors == ("energy",)
+    matched = evaluated(folder, detectors=[TemperatureScaledMSP()], scores=(), fit_on="matched", t_star=0.3)
+    assert matched.detectors == ("temperature_scaled_msp",)
 
 
 def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:

@@ -273,6 +273,14 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ({"id": {"logits": LOGITS, "labels": [7] * 4}, "detectors": [MSP()]}, "label 7"),
         (
             {"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS}},
+            r"'train': missing labels of the training images; .*labels: FILE\} in YAML, .*'labels': .* in Python",
+        ),
+        (
+            {"id": {"features": LOGITS}, "ood": None, "head": np.ones((3, 5))},
+            r"its weight has shape \(3, 5\), expected \(classes, features\): pass weight\.T",
+        ),
+        (
+            {"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS, "labels": [-1] * 4}},
             "label of this image to be at least 0, got -1",
         ),
     ],

@@ -175,7 +175,7 @@ def test_the_answer_stands_first_and_findings_below_it(opened: Any, width: int) 
     assert page.locator(".answer").first.text_content().startswith("Choose ")
     assert about_all.is_visible()
     assert not of_one.is_visible()
-    assert page.locator(".count").text_content() == ("2 findings about these numbers, 1 of them about single detectors")
+    assert page.locator(".count").text_content() == "Read the 2 findings before you use these numbers."
     page.locator(".count a").click()
     assert of_one.is_visible()
 

@@ -4,10 +4,13 @@ import pytest
 from matplotlib.text import Text
 
 from oodlit.detectors import KNN, MSP, MahalanobisPlusPlus, detectors
+from oodlit.gate.threshold import threshold_of
 from oodlit.report import render
-from oodlit.results import Results
-from oodlit.results.display_names import display_names, displayed
+from oodlit.results import Results, compare_runs, crossings
+from oodlit.results.display_names import display_names
+from oodlit.results.displayed import displayed
 from oodlit.results.plots import roc
+from oodlit.results.views.paper import paper_table
 from tests.report.problems import make_results
 
 NAMES = ("msp", "mahalanobis_plus_plus", "knn_50", "mine")
@@ -47,6 +50,21 @@ def test_a_recorded_name_comes_first_and_names_stay_distinct() -> None:
     assert display_names(recorded.run) == {"msp": "Softmax", "knn": "knn"}
     taken = make_results(("msp", "MSP"), run={"detector_settings": {"msp": config(MSP)}}, bootstrap=0)
     assert display_names(taken.run) == {"msp": "msp", "MSP": "MSP"}
+
+
+def test_readers_names_are_accepted_wherever_results_are_asked_for_a_detector(results: Results) -> None:
+    plus = "Mahalanobis++"
+    assert results.value("auroc", dataset="far", detector="msp") == results.value(
+        "auroc", dataset="far", detector="MSP"
+    )
+    assert results.threshold(plus) == results.threshold("mahalanobis_plus_plus")
+    assert results.accepted(plus)[1] == results.accepted("mahalanobis_plus_plus")[1]
+    assert results.compare("MSP", plus)["other"].tolist() == ["mahalanobis_plus_plus"]
+    assert paper_table(results, detectors=["Msp", plus]).names == ("MSP", plus)
+    assert threshold_of(results, "MSP") == threshold_of(results, "msp")
+    assert [c.row["detector"] for c in crossings(results, [f"{plus}: auroc on far >= 0%"])] == ["mahalanobis_plus_plus"]
+    both = compare_runs({"a": results, "b": results}, detectors=[plus])
+    assert set(both["detector"]) == {"mahalanobis_plus_plus"}
 
 
 def test_values_scores_thresholds_and_costs_move_to_the_new_names(results: Results) -> None:

@@ -72,7 +72,7 @@ def with_other_groups() -> Results:
 
 
 OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
-    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID images in A and 90 % in B"),
+    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "thresholds keep 95 % of ID images in A and 90 % in B"),
     "rule": (lambda: run(1, rule="interpolated"), {"fpr"}, "the threshold rule or the limit of unit tests differs"),
     "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "the classes of near differ: 3 in A, 1 in B"),
     "no set": (without_far, {"far"}, "B has no far"),
@@ -129,7 +129,7 @@ def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
     assert of_runs.to_dict() == {"A": 2.0, "B": 1.0}
     assert of_detectors["msp"] == 1.0
     assert np.isnan(of_detectors["knn"])
-    with pytest.raises(InvalidArgumentError, match="neither high nor low values are better"):
+    with pytest.raises(InvalidArgumentError, match="neither high nor low is better"):
         mean_ranks(values, "accepted95")
 
 

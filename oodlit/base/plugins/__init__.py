@@ -6,11 +6,13 @@ A package states its items in `pyproject.toml`, by the name that configurations 
     MyScore = "my_package:MyScore"
 """
 
-import warnings
 from collections.abc import Callable, Mapping
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
+
+from oodlit.base.resolve import plain
+from oodlit.base.warn import warn
 
 DETECTORS, DATASETS, BENCHMARKS, PUBLISHED = GROUPS = (
     "oodlit.detectors",
@@ -83,13 +85,8 @@ def working(group: str, problem_of: Callable[[str, Any], str]) -> Mapping[str, A
     """
     found = plugins(group, problem_of)
     for problem in found.problems.values():
-        warnings.warn(problem, PluginWarning, stacklevel=2)
+        warn(problem, PluginWarning)
     return found.items
-
-
-def plain(name: str) -> str:
-    """A name without case and separators, to compare names."""
-    return name.casefold().replace("_", "").replace("-", "")
 
 
 def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:

@@ -14,6 +14,7 @@ from oodlit.report import chosen_sentence, partial_text, summary_table
 from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
 from oodlit.results.views.operating import are_labeled
+from oodlit.scoring.applicable import by_reason
 
 UNTRAINED = "untrained"
 """Folder in the results of a run: the same run with random weights."""
@@ -116,14 +117,4 @@ def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
         >>> not_applicable_lines({"vim": "needs training images", "knn": "needs training images"})
         ['Not applicable: knn, vim - need training images']
     """
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in sorted(reasons.items()):
-        by_reason.setdefault(reason, []).append(name)
-    shared = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    verbs = {"needs": "need", "costs": "cost"}
-    lines = []
-    for reason, names in shared:
-        verb, _, rest = reason.partition(" ")
-        text = f"{verbs[verb]} {rest}" if names[1:] and verb in verbs else reason
-        lines.append(f"Not applicable: {', '.join(names)} - {text}")
-    return lines
+    return [f"Not applicable: {', '.join(names)} - {text}" for names, text in by_reason(reasons)]

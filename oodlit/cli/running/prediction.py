@@ -280,8 +280,9 @@ def check_limits(
     if not limits:
         return
     chosen = load(fitted)[0] if detectors is None and fitted is not None else name_detectors(detectors or [])
+    names, settings = [stream.name for stream in data.streams], Settings(tpr=tpr, prior=priors_of(limits))
     for limit in limits:
-        limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr, prior=priors_of(limits)))
+        limit.check_names([*chosen], names, settings)
 
 
 def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:

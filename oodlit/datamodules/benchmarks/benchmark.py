@@ -1,6 +1,5 @@
 """A benchmark by its name: sets, lists of images, ID split, rules and means over sets."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing_extensions import Unpack
 
 from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.benchmarks.imagenet import Generated, Locations, MissingSetError
 from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import describe_benchmark
@@ -98,9 +98,7 @@ class Benchmark(OODDataModule):
                     raise
                 _warn(f"{one.name} is left out of benchmark {name!r}: {error}")
         if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
-            raise DataError(
-                f"none of the test sets of benchmark {name!r} was found below {root}; see `oodlit shards build`"
-            )
+            raise DataError(f"no test set of benchmark {name!r} was found below {root}; see `oodlit shards build`")
         if about.class_subset:
             loading.setdefault("class_subset", about.class_subset)
         loading["evaluation"] = about.evaluation | dict(loading.get("evaluation") or {})
@@ -133,7 +131,7 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, MissingSetWarning, stacklevel=4)
+    warn(text, MissingSetWarning)
 
 
 def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream:

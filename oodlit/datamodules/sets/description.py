@@ -1,6 +1,5 @@
 """Descriptions of published data sets, and the selection of their files."""
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from oodlit.base.errors import DataError, suggestion
 from oodlit.base.json_files import loads
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.benchmarks.lists import listed
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.listing import is_image
@@ -239,10 +239,9 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
     """Warn of images that do not match the layout of the set and are left out."""
     known = set(description.other_folders)
     if others := [p for p in paths if is_image(p) and not is_hidden(p) and not known & {*PurePosixPath(p).parts}]:
-        warnings.warn(
+        warn(
             f"{description.name}: {len(others)} images are left out, because their paths do not match"
-            f" {description.layout} (first: {others[0]!r})",
-            stacklevel=3,
+            f" {description.layout} (first: {others[0]!r})"
         )
 
 
@@ -263,7 +262,7 @@ def _listed(
         )
         if complete or len(missing) == len(pure):
             raise DataError(f"{text}; check the source, or pass complete=False to leave them out")
-        warnings.warn(f"{text}; they are left out", stacklevel=4)
+        warn(f"{text}; they are left out")
     return {paths[position]: places[paths[position]] for position in sorted(positions) if position >= 0}
 
 

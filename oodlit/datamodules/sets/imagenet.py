@@ -55,9 +55,7 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
     def place(path: PurePosixPath) -> Membership | None:
         label = labels.get(path.stem)
         if label is None and _VAL_NAME.fullmatch(path.stem):
-            raise DataError(
-                f"imagenet_val: {path.as_posix()!r} is missing from the list of labels; pass a complete list"
-            )
+            raise DataError(f"imagenet_val: {path.as_posix()!r} is not in the list of labels; pass a complete list")
         return None if label is None else Membership(label=label)
 
     return replace(IMAGENET_VAL, layout="ILSVRC2012_val_<number>.JPEG", place=place)

@@ -90,9 +90,7 @@ def severity_pool(
         ('pool', 'test share 0.5 by key')
     """
     if test_share is not None and split is not None:
-        raise InvalidArgumentError(
-            f"severity_pool: pass either test_share={test_share} or split={str(split)!r}, not both"
-        )
+        raise InvalidArgumentError(f"severity_pool: pass test_share={test_share} or split={str(split)!r}, not both")
     if isinstance(data, Stream):
         stream = data
     else:

@@ -80,9 +80,7 @@ def open_files(source: str | Path) -> Files:
         return _Zip(path)
     decompress = decompressor(path)
     if decompress is None:
-        raise DataError(
-            f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; download the archive again"
-        )
+        raise DataError(f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; download it again")
     return _CompressedTar(path, decompress)
 
 
@@ -107,7 +105,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
         with open_file() as file:
             data = file.read(size + 1)
     except _UNREADABLE as error:
-        raise DataError(f"{where}: {path!r} is damaged ({error}); download the archive again") from error
+        raise DataError(f"{where}: {path!r} is damaged ({error}); download it again") from error
     if len(data) < size:
         raise DataError(f"{where} is truncated within {path!r}; download the archive again")
     return data[:size]
@@ -198,7 +196,7 @@ class _Zip:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise DataError(f"{path}: damaged zip ({error}); download the archive again") from error
+            raise DataError(f"{path}: damaged zip ({error}); download it again") from error
         _check_one_zip(path, self._zip.infolist())
         named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])

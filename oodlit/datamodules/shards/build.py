@@ -196,9 +196,7 @@ class _Build:
         if record is None and sidecar.is_file():
             record = read_json(sidecar, ShardRecord, hint=f"; remove this file and {path}, and build again")
         if record is None or record.size != path.stat().st_size or record.listing is None:
-            raise DataError(
-                f"{path} was not written by this build, or was changed; move it, or build into another folder"
-            )
+            raise DataError(f"{path} was not written by this build, or was changed; move it, or choose another folder")
         return record
 
     def _same(self, record: ShardRecord, chunk: Iterator[Entry]) -> ShardRecord:

@@ -5,13 +5,13 @@ import io
 import os.path
 import re
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from oodlit.base.errors import DataError
 from oodlit.base.roles import KNOWN_CLASSES, Role
+from oodlit.base.warn import warn
 from oodlit.datamodules.keys import printable, repeated
 from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
@@ -137,7 +137,7 @@ def class_listing(
         raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
-        warnings.warn(f"left out {len(others)} files without an image extension (first: {others[0]!r})", stacklevel=2)
+        warn(f"left out {len(others)} files without an image extension (first: {others[0]!r})")
     if not by_folder:
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}

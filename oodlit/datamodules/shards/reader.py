@@ -1,6 +1,5 @@
 """Read shards with exact counts, by position or key."""
 
-import warnings
 from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
@@ -15,6 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.retry import retried
 from oodlit.base.roles import Role
 from oodlit.base.secrets import mask_address, mask_text
+from oodlit.base.warn import warn
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
@@ -198,7 +198,7 @@ class ShardSource:
                 with self._open(record) as file:
                     digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, _Strays(where)))
                     if len(digests) == before and only_zeros(file):
-                        warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
+                        warn(f"shard {where}: {ONLY_ZEROS}")
             records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
         if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
             self._raise_repeated(repeated)
@@ -261,8 +261,7 @@ class _Strays:
     def __call__(self, name: str) -> None:
         if not self.has_warned:
             self.has_warned = True
-            warnings.warn(
+            warn(
                 f"shard {self.where}: ignoring {name!r}, which does not belong to a sample; there may be more such"
-                f" files",
-                stacklevel=2,
+                f" files"
             )

@@ -29,8 +29,7 @@ def every_detector(
     """
     known = detectors()
     for key in settings or {}:
-        if key not in known:
-            raise UnknownNameError.of("detector", key, known)
+        UnknownNameError.check("detector", key, known)
     chosen: dict[str, Detector] = {}
     left_out: dict[str, str] = {}
     for key, kind in known.items():

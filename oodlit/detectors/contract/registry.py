@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plain, plugins, working
+from oodlit.base.resolve import resolve
 from oodlit.detectors.contract.class_paths import import_class, signature
 from oodlit.detectors.contract.detector import Detector
 
@@ -65,10 +66,9 @@ def find(name: str) -> type[Detector]:
     """
     if "." in name:
         return import_class(name, Detector)
-    by_plain_name = {plain(n): kind for key, kind in detectors().items() for n in (key, kind.__name__)}
-    if plain(name) not in by_plain_name:
-        raise UnknownNameError.of("detector", name, detectors())
-    return by_plain_name[plain(name)]
+    known = detectors()
+    named = {plain(n): key for key, kind in known.items() for n in (kind.display_name, kind.__name__, key)}
+    return known[resolve("detector", named.get(plain(name), name), list(known))]
 
 
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:

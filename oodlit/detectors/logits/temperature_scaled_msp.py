@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.base.network import BackboneFacts
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import log_max_probability
@@ -13,6 +14,14 @@ from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 
 LIMITS = (1e-2, 1e2)
 """Smallest and largest temperature; if all or no images are classified correctly, there is no finite optimum."""
+
+
+def true_labels(detector: Detector, facts: BackboneFacts) -> str:
+    """Why there are no labels to calibrate with; empty if there are."""
+    if not facts.predicted_labels or detector.is_fitted:
+        return ""
+    how = "fit_on='matched' and annotations of the training images (--fit_on matched --train_annotations FILE)"
+    return f"needs labels, not the predictions of the network; pass {how}"
 
 
 @final
@@ -35,6 +44,7 @@ class TemperatureScaledMSP(Detector):
 
     needs = frozenset({"logits", "labels"})
     statistics = (TrainSample,)
+    requirements = (true_labels,)
     log_probability = True
     invariances = frozenset({"logit_shift", "class_permutation"})
     display_name = "Temperature-scaled MSP"

@@ -320,9 +320,7 @@ def _tensor(values: object, name: str) -> Tensor:
 
 def _with_length_of(like: Tensor, tensor: Tensor, name: str) -> Tensor:
     if tensor.shape != like.shape:
-        raise InvalidArgumentError(
-            f"{name}: expected one entry per score ({len(like)}), got shape {tuple(tensor.shape)}"
-        )
+        raise InvalidArgumentError(f"{name}: expected one per score ({len(like)}), got shape {tuple(tensor.shape)}")
     return tensor.to(like.device)
 
 

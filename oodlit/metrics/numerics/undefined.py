@@ -1,7 +1,8 @@
 """Undefined values of metrics."""
 
 import math
-import warnings
+
+from oodlit.base.warn import warn
 
 
 class UndefinedMetricWarning(UserWarning):
@@ -18,5 +19,5 @@ def undefined(metric: str, reason: str) -> float:
         >>> value, str(caught[0].message)
         (nan, 'auroc is undefined (NaN): there is no OOD score')
     """
-    warnings.warn(f"{metric} is undefined (NaN): {reason}", UndefinedMetricWarning, stacklevel=3)
+    warn(f"{metric} is undefined (NaN): {reason}", UndefinedMetricWarning)
     return math.nan

@@ -286,6 +286,8 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         return _Rows([], np.zeros((0, 4)), np.zeros(0), None, {name: np.zeros(0) for name in scores})
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
         raise DataError(f"{path}: missing columns {missing}; found {names}")
+    if "score" in scores and "score" not in names:  # the name in COCO's results
+        table, names = table.append_column("score", table["confidence"]), [*names, "score"]
     for name in scores:
         UnknownNameError.check(f"column of {path.name}", name, names)
     for name in ("image_id", *CORNERS, "confidence", *scores):

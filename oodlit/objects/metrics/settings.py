@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.resolve import resolve
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.settings import percent
 from oodlit.metrics.uncertainty.intervals import check_confidence
@@ -109,8 +110,7 @@ class ObjectSettings:
         """
         if not isinstance(self.tau, Mapping):
             return None if self.tau is None else float(self.tau)
-        UnknownNameError.check("detector in tau=", detector, self.tau)
-        return float(self.tau[detector])
+        return float(self.tau[resolve("detector in tau=", detector, list(self.tau))])
 
     def changed(self, **changes: Any) -> "ObjectSettings":
         """Return a copy with changes.

@@ -46,7 +46,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
     Raises:
         UnknownNameError: There is no such detector or split.
     """
-    results.threshold(detector)
+    (detector,) = results.resolve_detectors(detector)
     UnknownNameError.check("OOD split", dataset, results.splits)
     known, split = results.scored_boxes(results.id_dataset.name), results.scored_boxes(dataset)
     scores = as_sorted(torch.from_numpy(known.scores(detector)))

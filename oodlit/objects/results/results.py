@@ -163,7 +163,7 @@ class ObjectResults(AnyResults):
         Raises:
             UnknownNameError: There is no such detector.
         """
-        self.check_detectors(detector)
+        (detector,) = self.resolve_detectors(detector)
         return self.run.thresholds[detector]["tau"]
 
     def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:

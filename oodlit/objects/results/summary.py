@@ -11,7 +11,7 @@ from rich.text import Text
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
 from oodlit.results.views.terminal import FirstFitting

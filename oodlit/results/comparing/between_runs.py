@@ -8,11 +8,13 @@ import pandas as pd
 
 from oodlit.base.checks import check_names
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
+from oodlit.base.resolve import resolve
 from oodlit.base.roles import Role
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
 from oodlit.results.comparing.best import class_weights
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable
 from oodlit.results.comparing.several_runs import RunColumn, check_runs, run_columns
+from oodlit.results.display_names import display_names
 from oodlit.results.glossary import MEAN, better_of
 from oodlit.results.run_results import RunResults
 
@@ -132,9 +134,7 @@ def _paired_over_classes(
     numbers = {info.name: int(present.get(info.name, len(info.class_names))) for info in infos}
     several = {name: number for name, number in numbers.items() if number >= 2}
     if over == "classes" and not several:
-        raise InvalidArgumentError(
-            "compare_runs: over='classes' requires a set with at least two classes; no set has them"
-        )
+        raise InvalidArgumentError("compare_runs: over='classes' requires a set of at least two classes; none has them")
     if over != "auto":
         return set(several) if over == "classes" else set()
     reasons = undecidable([several.get(name) for name in numbers for _ in range(pairs)], alpha)
@@ -162,10 +162,10 @@ def _columns(
 
 
 def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) -> list[str]:
-    common = [n for n in next(iter(runs.values())).detectors if all(n in r.detectors for r in runs.values())]
-    for name in detectors or ():
-        UnknownNameError.check("common detector of the runs", name, common)
-    names = list(dict.fromkeys(common if detectors is None else detectors))
+    first = display_names(next(iter(runs.values())).run)
+    common = {name: shown for name, shown in first.items() if all(name in r.detectors for r in runs.values())}
+    wanted = common if detectors is None else detectors
+    names = list(dict.fromkeys(resolve("common detector of the runs", name, common) for name in wanted))
     if not names:
         given = "expected at least one detector, got detectors=[]"
         raise InvalidArgumentError(f"compare_runs: {'no detector is in all runs' if detectors is None else given}")

@@ -76,12 +76,12 @@ def level_correlation(
     """
     check_names("level_correlation", "detectors", detectors)
     for results in runs.values():
-        results.check_detectors(*detectors)
+        detectors = results.resolve_detectors(*detectors)
     if len(runs) * len(detectors) < 2:
         raise InvalidArgumentError(
             f"level_correlation: expected at least two curves, got {len(runs)} runs and {len(detectors)} detectors"
         )
     table = levels_of_runs(runs, dataset, metric)
-    own = table[table.index.get_level_values("detector").isin(list(detectors))]
+    own = table[table.index.get_level_values("detector").isin(detectors)]
     found = rank_correlation(own[list(LEVEL_NAMES)].to_numpy())
     return pd.DataFrame(found, index=list(LEVEL_NAMES), columns=list(LEVEL_NAMES))

@@ -63,8 +63,8 @@ def compare(
     """
     check_test("compare", test, confidence, repetitions)
     how = _Pairing(metric or results.settings.fpr_name, test, confidence, repetitions, seed)
-    names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
-    results.check_detectors(detector, *names)
+    (detector,), named = results.resolve_detectors(detector), results.resolve_detectors(*others)
+    names = tuple(dict.fromkeys(named)) or tuple(name for name in results.detectors if name != detector)
     if detector in names or not names:
         raise InvalidArgumentError(f"compare: expected two different detectors, got {detector!r} and {list(names)}")
     found = [

@@ -146,9 +146,7 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     """
     better = better_of(metric)
     if not better:
-        raise InvalidArgumentError(
-            f"mean_ranks: cannot rank by {metric!r}, because neither high nor low values are better"
-        )
+        raise InvalidArgumentError(f"mean_ranks: cannot rank by {metric!r}, since neither high nor low is better")
     return mean_ranks_of(values, ascending=better == "lower")
 
 
@@ -209,9 +207,7 @@ def _other_threshold(runs: Mapping[str, RunResults]) -> str:
     for name, results in runs.items():
         one, other = runs[first].settings, results.settings
         if one.tpr != other.tpr:
-            return (
-                f"the thresholds keep {100 * one.tpr:g} % of ID images in {first} and {100 * other.tpr:g} % in {name}"
-            )
+            return f"thresholds keep {100 * one.tpr:g} % of ID images in {first} and {100 * other.tpr:g} % in {name}"
         if (one.rule, one.unit_test_limit) != (other.rule, other.unit_test_limit):
             return f"the threshold rule or the limit of unit tests differs between {first} and {name}"
     return ""

@@ -1,7 +1,6 @@
 """Compute the tidy table from per-image scores: every metric of every detector, data set and class."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -10,6 +9,7 @@ import pandas as pd
 import torch
 
 from oodlit.base.roles import UNKNOWN_CLASSES, Role
+from oodlit.base.warn import warn
 from oodlit.metrics.entry import Images, Value
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
@@ -75,12 +75,11 @@ def evaluate(
         rows.undefine([p + name for name in spectrum for p in ("", MEAN, POOLED)], f"{', '.join(lost)} not in this run")
     if rows.undefined:
         first = rows.undefined[0]
-        warnings.warn(
+        warn(
             f"{len(rows.undefined)} values are undefined (NaN), first {first.metric} of {first.detector} on"
             f" {'/'.join(filter(None, (first.dataset, first.ood_class)))} ({first.reason}); all reasons are in"
             " results.run.undefined",
             UndefinedMetricWarning,
-            stacklevel=3,
         )
     pools = {} if estimates is None else dict(describe_pools(sets, estimates))
     return Evaluation(rows.frame(), thresholds, rows.undefined, notes + unequal_notes(pools), pools)

@@ -199,9 +199,7 @@ def _parsed(
     _check_present(run.checksums, content, source)
     for name, checksum in run.checksums.items():
         if hashlib.sha256(content[name]).hexdigest() != checksum:
-            raise DataError(
-                f"{source / name}: does not match the checksum in {RUN}; the file was changed after the run"
-            )
+            raise DataError(f"{source / name}: does not match the checksum in {RUN}; it was changed after the run")
     parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
     most = sum(getattr(run, "counts", {}).values()) or None
     table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES], most=most)

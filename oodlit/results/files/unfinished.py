@@ -170,9 +170,7 @@ def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd
     found = {}
     for name in detectors:
         if without := [dataset for dataset, parts in tested.items() if not all(name in part for part in parts)]:
-            found[name] = (
-                f"has no scores of {', '.join(without)}; the run was interrupted before the reason was recorded"
-            )
+            found[name] = f"has no scores of {', '.join(without)}; the run ended before the reason was recorded"
     return found
 
 

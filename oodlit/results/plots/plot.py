@@ -6,7 +6,8 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from matplotlib.figure import Figure
 
-from oodlit.results.display_names import display_names, displayed
+from oodlit.results.display_names import display_names
+from oodlit.results.displayed import displayed
 from oodlit.results.plots.charts import Chart
 from oodlit.results.plots.drawing import draw
 from oodlit.results.run_results import RunResults

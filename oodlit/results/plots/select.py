@@ -16,10 +16,9 @@ _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests", Role.PO
 
 def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> list[str]:
     """Check the names of detectors; None = all."""
-    names = list(results.detectors if detectors is None else detectors)
+    names = results.resolve_detectors(*results.detectors if detectors is None else detectors)
     if not names:
         raise InvalidArgumentError("a figure requires at least one detector, got none")
-    results.check_detectors(*names)
     return names
 
 

@@ -104,8 +104,7 @@ def paper_table(
     check_names("table", "metrics", metrics)
     if detectors is not None:
         check_names("table", "detectors", detectors)
-        results.check_detectors(*detectors)
-        run = structs.replace(results.run, detectors=list(dict.fromkeys(detectors)))
+        run = structs.replace(results.run, detectors=list(dict.fromkeys(results.resolve_detectors(*detectors))))
         results = RunResults(results.scores, results.table, run, results.estimates)
     wide = summary(results, metrics)
     found: list[Any] = wide.columns.tolist()

@@ -1,6 +1,5 @@
 """Join several OOD sets into one, counting shared images once."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -9,6 +8,7 @@ import pandas as pd
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import KNOWN_CLASSES, Role
+from oodlit.base.warn import warn
 from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
@@ -33,11 +33,10 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
             rows = rows[(rows["dataset"] != info.name) | rows["group"].isin(groups)]
     shared = shared_rows(rows, results.detectors)
     if shared.any():
-        warnings.warn(
+        warn(
             f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in another set"
             f" and are left out, such as {', '.join(rows.loc[shared, 'key'][:3])}",
             SharedImagesWarning,
-            stacklevel=3,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)
     kept = [i for i in results.datasets if i.role in KNOWN_CLASSES]

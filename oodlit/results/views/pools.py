@@ -29,8 +29,7 @@ IDENTIFIES = {
 def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
     """See `Results.severities`."""
     info = _pool(results, dataset)
-    names = results.detectors if detector is None else (detector,)
-    results.check_detectors(*names)
+    names = results.resolve_detectors(*results.detectors if detector is None else (detector,))
     sets, fpr = ScoredSets(results.scores, results.datasets, results.settings), results.settings.fpr_name
     frames = []
     for name in names:

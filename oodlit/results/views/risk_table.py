@@ -44,8 +44,7 @@ def risk_table(
         UnknownNameError: A detector is unknown.
         InvalidArgumentError: There is no OOD set, the ID images have no labels, or an option is invalid.
     """
-    names = list(dict.fromkeys(results.detectors if detectors is None else detectors))
-    results.check_detectors(*names)
+    names = list(dict.fromkeys(results.resolve_detectors(*results.detectors if detectors is None else detectors)))
     sets = [info.name for info in results.datasets if info.role is Role.OOD and results.run.counts.get(info.name)]
     columns, notes = [], []
     for dataset in sets or [ood_set(results, None)]:

@@ -213,9 +213,7 @@ class Recording:
     def _check_empty(self, is_new: bool) -> None:
         """Refuse to overwrite a head file in a folder without a cache."""
         if is_new and (self.folder / HEAD).exists() and not any(map(_is_of_rows, self.folder.glob("rows-*"))):
-            raise InvalidArgumentError(
-                f"{self.folder} contains {HEAD} but no cache; choose another folder for the cache"
-            )
+            raise InvalidArgumentError(f"{self.folder} contains {HEAD} but no cache; choose another folder")
 
     def _check(self, recorded: Mapping[str, Any]) -> None:
         """Refuse a cache of another network, or with other settings."""

@@ -9,7 +9,7 @@ from PIL import Image
 
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
-from oodlit.results.display_names import displayed
+from oodlit.results.displayed import displayed
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots import FIGURES
 from oodlit.results.plots.charts import Chart

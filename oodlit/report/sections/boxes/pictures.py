@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from oodlit.base.readable import readable
 from oodlit.report.box_pictures import COLOURS, drawn_pictures, picture_keys
 from oodlit.report.section import Section, ShownBoxes
 
@@ -13,7 +14,7 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
     """Yield one section, if pictures are stored."""
     keys = picture_keys(shown.results)
     groups = [
-        {"detector": detector, "images": list(urls.items())}
+        {"detector": detector, "images": [(readable(key), url) for key, url in urls.items()]}
         for detector in shown.detectors[:DRAWN]
         if (urls := drawn_pictures(shown.results, detector, shown.folder, keys))
     ]

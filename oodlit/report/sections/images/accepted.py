@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from oodlit.base.readable import readable
 from oodlit.base.roles import Role
 from oodlit.metrics import acceptance_threshold
 from oodlit.report.detector_choice import choose
 from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo
-from oodlit.results.names import readable
 from oodlit.results.views.sampled_images import sampled_images
 
 SHARES = [*(step / 100 for step in range(1, 100)), 0.995, 1.0]

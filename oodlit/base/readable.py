@@ -1,0 +1,19 @@
+"""Show keys of images as paths: shards escape dots and other characters."""
+
+import re
+from urllib.parse import unquote
+
+
+def readable(text: str) -> str:
+    """Decode the escapes of keys in a text, unless they are not printable. Addresses stay as they are.
+
+    Example:
+        >>> readable("first near/nine/1658%2Epng"), readable("a/line%0Abreak"), readable("https://a.org/b%2Ec")
+        ('first near/nine/1658.png', 'a/line%0Abreak', 'https://a.org/b%2Ec')
+    """
+    return re.sub(r"\S*://\S*|(?:%[0-9A-F]{2})+", _decoded, text)
+
+
+def _decoded(found: re.Match[str]) -> str:
+    path = unquote(found[0])
+    return path if path.isprintable() and "://" not in path else found[0]

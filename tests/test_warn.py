@@ -1,0 +1,33 @@
+"""Warnings and errors for readers: at the user's line, with paths instead of escaped keys."""
+
+from pathlib import Path
+
+import pytest
+
+from oodlit.base.readable import readable
+from oodlit.base.warn import warn
+from oodlit.detectors import MSP
+from oodlit.errors import DataError
+from oodlit.metrics import UndefinedMetricWarning, auroc
+from oodlit.results import FindingWarning
+from tests.callbacks.support import make_module, make_streams, run
+
+
+def test_a_warning_is_at_the_line_of_the_user_at_any_depth() -> None:
+    with pytest.warns(UndefinedMetricWarning) as caught:
+        auroc([1.0], [])
+    assert {Path(one.filename).parent for one in caught} == {Path(__file__).parent}  # here, or the checks of types
+    with pytest.warns(FindingWarning) as caught:
+        run([MSP()], streams=make_streams(), module=make_module())
+    assert {Path(one.filename).name for one in caught if one.category is FindingWarning} == {"support.py"}
+
+
+def test_keys_are_paths_in_errors_and_warnings() -> None:
+    assert str(DataError("near/nine/1%2Epng: damaged")) == "near/nine/1.png: damaged"
+    with pytest.warns(UserWarning, match="first a/1.png: caf\u00e9"):
+        warn("first a/1%2Epng: caf%C3%A9")
+
+
+def test_addresses_and_other_percents_stay() -> None:
+    for text in ("https://a.org/x%2Ey.zip", "95 % of 100", "a%0Ab", "msp: fpr95 > 25%"):
+        assert readable(text) == text
