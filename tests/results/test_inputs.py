@@ -146,7 +146,7 @@ def test_names_of_shares_have_all_digits():
     ("change", "message"),
     [
         ({"tpr": "0.95"}, "tpr .* got '0.95'"),
-        ({"der": 0.95}, r"der to be a list of fractions, such as \(0\.95, 0\.99\), got 0\.95"),
+        ({"der": 0.95}, r"der to be fractions, such as \(0\.95, 0\.99\), got 0\.95"),
         ({"der": (0.95, 0.95)}, "expected each fraction once"),
         ({"bootstrap": 2.5}, r"bootstrap .* got 2\.5"),
         ({"bootstrap": True}, "bootstrap .* got True"),
