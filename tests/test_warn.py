@@ -3,23 +3,25 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from oodlit import evaluate_arrays
 from oodlit.base.readable import readable
 from oodlit.base.warn import warn
-from oodlit.detectors import MSP
+from oodlit.detectors import MSP, ViM
 from oodlit.errors import DataError
 from oodlit.metrics import UndefinedMetricWarning, auroc
-from oodlit.results import FindingWarning
-from tests.callbacks.support import make_module, make_streams, run
 
 
 def test_a_warning_is_at_the_line_of_the_user_at_any_depth() -> None:
     with pytest.warns(UndefinedMetricWarning) as caught:
         auroc([1.0], [])
     assert {Path(one.filename).parent for one in caught} == {Path(__file__).parent}  # here, or the checks of types
-    with pytest.warns(FindingWarning) as caught:
-        run([MSP()], streams=make_streams(), module=make_module())
-    assert {Path(one.filename).name for one in caught if one.category is FindingWarning} == {"support.py"}
+    rows = {"logits": torch.eye(4).repeat(5, 1)}
+    with pytest.warns(UserWarning, match="'vim' is skipped") as caught:  # warned within Lightning's calls
+        evaluate_arrays(id=rows, ood={"far": rows}, detectors=[MSP(), ViM()])
+    skipped = [one for one in caught if "is skipped" in str(one.message)]
+    assert {Path(one.filename).parent for one in skipped} == {Path(__file__).parent}
 
 
 def test_keys_are_paths_in_errors_and_warnings() -> None:
