@@ -20,7 +20,7 @@ def test_every_detector_is_found_by_key_class_and_display_name() -> None:
 def test_exact_names_come_first_and_ambiguous_ones_are_refused() -> None:
     names = {"KNN": "KNN", "knn": "knn", "odd": "Softmax"}
     assert [resolve("detector", name, names) for name in ("KNN", "knn", "SOFTMAX")] == ["KNN", "knn", "odd"]
-    with pytest.raises(UnknownNameError, match="unknown detector 'Knn'.*KNN, knn"):
+    with pytest.raises(UnknownNameError, match=r"unknown detector 'Knn'.*KNN, knn"):
         resolve("detector", "Knn", names)
 
 
