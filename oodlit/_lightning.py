@@ -1,8 +1,8 @@
 """Choose the Lightning package that oodlit's classes belong to.
 
 Lightning exists as two packages, `pytorch_lightning` and `lightning.pytorch`, whose classes are incompatible: the
-`Trainer` of one refuses modules of the other. oodlit uses `lightning.pytorch` if it is already imported, and
-`pytorch_lightning` otherwise. Both may be imported, in any order; parts of the wrong one are refused with the reason.
+`Trainer` of one refuses modules of the other. oodlit uses the package that was imported first, or `pytorch_lightning` if
+none was. Both may be imported, in any order; parts of the wrong one are refused with the reason.
 """
 
 import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     OTHER, CHOICE = "lightning.pytorch", "OODLIT_LIGHTNING"
     OURS = "pytorch_lightning"
-    _loaded = next((name for name in (OURS, OTHER) if name in sys.modules), None)
+    _loaded = next((name for name in [*sys.modules] if name in (OURS, OTHER)), None)  # in the order of import
     # Child processes may import oodlit first: they inherit the choice.
     _name = _loaded or os.environ.get(CHOICE, OURS)
     os.environ[CHOICE] = _name

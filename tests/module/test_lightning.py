@@ -118,6 +118,7 @@ OURS, THEIRS = "import pytorch_lightning as pl\n", "import lightning\n"
         (OODLIT + THEIRS + OURS, "pytorch_lightning"),
         (OURS + OODLIT + THEIRS, "pytorch_lightning"),
         (THEIRS + OODLIT + OURS, "lightning"),
+        (THEIRS + OURS + OODLIT, "lightning"),
     ],
 )
 def test_both_packages_in_any_order_run_or_are_explained(imports, ours):
