@@ -1,8 +1,8 @@
 """Choose the Lightning package that oodlit's classes belong to.
 
 Lightning exists as two packages, `pytorch_lightning` and `lightning.pytorch`, whose classes are incompatible: the
-`Trainer` of one refuses modules of the other. oodlit uses the package that was imported first, or `pytorch_lightning` if
-none was. Both may be imported, in any order; parts of the wrong one are refused with the reason.
+`Trainer` of one refuses modules of the other. oodlit uses the package that was imported first, or `pytorch_lightning`
+if none was. Both may be imported, in any order; parts of the wrong one are refused with the reason.
 """
 
 import os
