@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.objects.results import ObjectResults
-from oodlit.report.detector_choice import listed
 from oodlit.report.headline import percent_text
 from oodlit.report.section import Fact, ShownBoxes, frame
 from oodlit.report.sections.boxes import SECTIONS
@@ -20,19 +19,19 @@ def box_title(results: ObjectResults) -> str:
 def box_view(title: str, results: ObjectResults, folder: Path | None, _prefix: str) -> dict[str, Any]:
     """Everything that the template needs of one run."""
     shown = ShownBoxes(displayed(results), folder, results.run)
-    best, value, answer = _choice(shown)
+    best, value, answer = box_choice(shown)
     return {
         "title": box_title(results) or title,
         "subtitle": f"Which predicted boxes are objects of unknown classes? In-distribution: {results.id_dataset.name}."
         f" Tested on: {', '.join(results.splits) or 'nothing else'}.",
-        "alert": "",
+        "alerts": [],
         "facts": _facts(shown, best, value),
         "css": "",
         **frame(shown, SECTIONS, answer=answer, kept=[best]),
     }
 
 
-def _choice(shown: ShownBoxes) -> tuple[str, str, str]:
+def box_choice(shown: ShownBoxes) -> tuple[str, str, str]:
     """The detector with the highest mean AP_U, its value, and a sentence; empty if there is no choice."""
     results, best = shown.results, next(iter(shown.detectors), "")
     if len(shown.detectors) < 2 or math.isnan(shown.means[best]):
@@ -40,29 +39,20 @@ def _choice(shown: ShownBoxes) -> tuple[str, str, str]:
     several = len(results.splits) > 1
     where = f"averaged over {len(results.splits)} splits" if several else f"on {results.splits[0]}"
     value = percent_text(shown.means[best])
-    text = f"Choose {best}: of {len(shown.detectors)} detectors, it has the highest ap_u {where} ({value})."
+    text = f"Choose {best}: of {len(shown.detectors)} {shown.unit}s, it has the highest ap_u {where} ({value})."
     rows = results.table[(results.table["metric"] == "ap_u") & results.table["dataset"].isin(results.splits)]
     low, high = (rows.pivot(index="detector", columns="dataset", values=end) for end in ("ci_low", "ci_high"))
     overlaps = ((high >= low.loc[best]) & (low <= high.loc[best])).all(axis="columns")
     if close := [name for name in shown.detectors if overlaps[name] and name != best]:
-        whose = f"intervals of {listed(close)} overlap" if close[1:] else f"interval of {close[0]} overlaps"
-        text += f"{'On every split, the' if several else 'The'} {whose} with that of {best}."
-    return best, f"ap_u {value} {where}", text
+        whose = f"intervals of {shown.listed(close)} overlap" if close[1:] else f"interval of {close[0]} overlaps"
+        text += f" {'On every split, the' if several else 'The'} {whose} with that of {best}."
+    return best, f"average precision of unknown objects (ap_u): {value} {where}", text
 
 
 def _facts(shown: ShownBoxes, best: str, value: str) -> list[Fact]:
     """The most important numbers of a run."""
-    results = shown.results
-    settings, quality = results.settings, results.run.id_quality
-    known = results.row("no_boxes", dataset=results.id_dataset.name)
-    found = [
-        Fact("Confidence threshold t*", f"{settings.t_star:.4g}", results.run.t_star_rule or "given"),
-        Fact("Rule of the OOD threshold tau", settings.rule, f"{settings.rules} rules, IoU {settings.iou:g}"),
-        Fact(f"Boxes of {results.id_dataset.name}", f"{known['n_id']:,}", f"in {known['n_images']:,} images, above t*"),
-    ]
+    found, quality = [Fact("Detector to choose", best, value)] if best else [], shown.results.run.id_quality
     if "map" in quality:
         detail = f"{percent_text(quality['map50'])} at IoU .5"
-        found.insert(2, Fact("Mean average precision", percent_text(quality["map"]), detail))
-    if best:
-        found.insert(0, Fact("Detector to choose", best, value))
+        found.append(Fact("Mean average precision", percent_text(quality["map"]), detail))
     return found

@@ -7,15 +7,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from oodlit.base.roles import Role
-from oodlit.report.headline import percent_text, share_text, two_digits
-from oodlit.report.section import Shown
+from oodlit.report.headline import Column, mean_rates, percent_text, share_text, two_digits
+from oodlit.report.section import Fact, Shown, listed
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
 from oodlit.results.comparing.same_order import SameOrder
 from oodlit.results.displayed import displayed
-
-MANY = 8
-"""Maximum number of names in a sentence; the table marks all of them."""
 
 
 class ChosenDetector(NamedTuple):
@@ -52,7 +49,7 @@ def choose(shown: Shown) -> ChosenDetector | None:
     passing, how = _fewest_failures(shown, members)
     timed = [name for name in passing if not math.isnan(shown.costs[name])]
     detector = min(timed, key=lambda name: shown.costs[name]) if timed else passing[0]
-    reasons = [f"no other detector is significantly better by {' or '.join(labels)} {_where(shown)}"]
+    reasons = [f"no other {shown.unit} is significantly better by {' or '.join(labels)} {_where(shown)}"]
     alone = len(passing) == 1
     if how and len(members) > 1:
         how = how.replace("pass", "passes").replace("fail", "fails")
@@ -60,7 +57,7 @@ def choose(shown: Shown) -> ChosenDetector | None:
     quickest = f"the {'fastest' if timed else 'best'} of {len(passing)}"
     if not alone:
         cost = f" ({two_digits(shown.costs[detector])} ms per image)" if timed else ""
-        reasons.append(f"it is {quickest} such detectors{cost}")
+        reasons.append(f"it is {quickest} such {shown.unit}s{cost}")
     short = f"{quickest} that are not distinguishable from the best"
     text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
     return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
@@ -72,21 +69,38 @@ def chosen_sentence(results: Results) -> str:
     return choice.sentence if choice else ""
 
 
+def answer_tile(shown: Shown, rates: Sequence[Column]) -> Fact:
+    """The detector to choose with its FPR on the OOD set, or its mean FPR over several; else the lowest FPR."""
+    results, choice = shown.results, choose(shown)
+    means = mean_rates(results, rates)
+    name = choice.detector if choice else shown.detectors[0]
+    if math.isnan(means[name]):
+        places = {(column.dataset, column.metric) for column in rates}
+        reasons = (one.reason for one in results.run.undefined if (one.dataset, one.metric) in places)
+        return Fact("Lowest FPR", "undefined", next(reasons, ""))
+    cell = rates[0].cells[results.detectors.index(name)]
+    alone = f"{cell.text} {cell.interval} on {rates[0].dataset}"
+    value = alone if len(rates) == 1 else f"{percent_text(means[name])}, mean of {len(rates)} OOD sets"
+    if choice is None:
+        return Fact("Lowest FPR", name, value)
+    return Fact(f"{shown.unit} to choose".capitalize(), name, "; ".join(filter(None, (f"FPR {value}", choice.short))))
+
+
 def answers(shown: Shown) -> list[str]:
     """The best detectors by FPR and by AUROC over all OOD sets."""
     lines = []
     for label, table in _tables(shown).items():
         members = table.loc[table["in_group"], "detector"].tolist()
         best, value = table["detector"].iloc[0], percent_text(table["value"].iloc[0])
-        start = f"By {label} {_where(shown)}, the best of {len(table)} detectors is {best} ({value})"
+        start = f"By {label} {_where(shown)}, the best of {len(table)} {shown.unit}s is {best} ({value})"
         others = [name for name in members if name != best]
         if not others:
             lines.append(f"{start}, and all others are significantly worse.")
         elif len(members) == len(table):
-            lines.append(f"{start}, and no other detector is significantly worse on these images.")
+            lines.append(f"{start}, and no other {shown.unit} is significantly worse on these images.")
         else:
             count = "one other is" if len(others) == 1 else f"{len(others)} others are"
-            lines.append(f"{start}; {count} not significantly worse: {listed(others)}.")
+            lines.append(f"{start}; {count} not significantly worse: {shown.listed(others)}.")
     return lines
 
 
@@ -145,18 +159,6 @@ def _reasons(shown: Shown, names: Sequence[str]) -> list[str]:
         for other, reason in recorded[name].same_order_as.items()
         if other in names
     ]
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join names for a sentence, at most a few of them.
-
-    Example:
-        >>> listed(["a", "b", "c"]), listed([str(i) for i in range(20)])
-        ('a, b and c', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
-    """
-    if len(names) > MANY + 1:
-        return f"{', '.join(names[:MANY])} and {len(names) - MANY} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _digits(correlation: float) -> str:

@@ -12,6 +12,7 @@ from oodlit.base.atomic import write_files
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.objects.results import ObjectResults
 from oodlit.report.box_view import box_title, box_view
+from oodlit.report.pairs import pair_view
 from oodlit.report.section import Section
 from oodlit.report.sections import boxes, images
 from oodlit.report.several import Several, titles
@@ -121,8 +122,9 @@ def _several(
         "title": f"{len(runs)} runs compared",
         "subtitle": f"{', '.join(list(runs)[:6])}{' and others' if len(runs) > 6 else ''};"
         f" {len(several.detectors)} detectors.",
+        **pair_view(several),
         "conclusions": several.conclusions,
-        "alerts": several.alerts,
+        "left_out": several.alerts,
         "remarks": several.remarks,
         "links": several.links,
         "sections": [section for sections in kind.comparing for section in sections(several)],

@@ -49,8 +49,44 @@ class Section(NamedTuple):
     is_folded: bool = False
 
 
+Pairs = Mapping[str, tuple[str, str]]
+MANY = 8
+"""Maximum number of names in a sentence; the table marks all of them."""
+
+
+class Named:
+    """How sentences name the detectors of a run, or pairs of a run and a detector."""
+
+    pairs: Pairs
+
+    @property
+    def unit(self) -> str:
+        """What is chosen."""
+        return "pair" if self.pairs else "detector"
+
+    def listed(self, names: Sequence[str]) -> str:
+        """Join names for a sentence, at most a few of them; pairs by run."""
+        by_run: dict[str, list[str]] = {}
+        for name in names:
+            title, detector = self.pairs.get(name, ("", name))
+            by_run.setdefault(title, []).append(detector)
+        return "; ".join(f"{title} with {listed(own)}" if title else listed(own) for title, own in by_run.items())
+
+
+def listed(names: Sequence[str]) -> str:
+    """Join names for a sentence, at most a few of them.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed([str(i) for i in range(20)])
+        ('a, b and c', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
+    """
+    if len(names) > MANY + 1:
+        return f"{', '.join(names[:MANY])} and {len(names) - MANY} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
 @dataclass(frozen=True)
-class Shown:
+class Shown(Named):
     """The run that sections show, with values that several sections need.
 
     Args:
@@ -58,12 +94,14 @@ class Shown:
         thumbnails: Pictures of the run.
         record: The record of the run as it was stored; None = that of the results.
         features: Neighbors and map of images.
+        pairs: On the page of several runs, title of the run and detector by name of the pair.
     """
 
     results: Results
     thumbnails: ThumbnailStyles
     record: RunRecord | None = None
     features: ImageFeatures = field(default_factory=ImageFeatures)
+    pairs: Pairs = field(default_factory=dict)
 
     @cached_property
     def rows(self) -> dict[Place, Any]:
@@ -131,18 +169,20 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class ShownBoxes:
+class ShownBoxes(Named):
     """The run of boxes that sections show.
 
     Args:
         results: The run, with display names of detectors.
         folder: Folder of its results, with the stored pictures; None = show none.
         record: The record of the run as it was stored; None = that of the results.
+        pairs: As in `Shown`.
     """
 
     results: ObjectResults
     folder: Path | None = None
     record: RunRecord | None = None
+    pairs: Pairs = field(default_factory=dict)
 
     @cached_property
     def detectors(self) -> list[str]:
@@ -175,7 +215,7 @@ def frame(
     """What the pages of runs of every kind show: first the `answer`; detectors in `kept` are never folded."""
     findings = shown.results.findings
     return {
-        "answer": answer,
+        "answers": [answer] if answer else [],
         "findings": [found for found in findings if not found.is_of_detectors],
         "details": [found for found in findings if found.is_of_detectors],
         "doubts": sum(not found.is_good for found in findings),

@@ -176,7 +176,7 @@ def line_chart(chart: Curves, colours: Mapping[str, str]) -> Markup:
         An `<svg>` element; names are escaped.
     """
     marks = np.array([point for line in chart.lines for point in (*zip(line.x, line.y, strict=True), *line.dots)])
-    x_ticks, x_at = _rare_axis() if chart.near_zero else _axis(marks[:, 0].tolist(), 56.0, 880.0)
+    x_ticks, x_at = _axis(marks[:, 0].tolist(), 56.0, 880.0)
     y_ticks, y_at = _axis([*marks[:, 1], 0.0], 290.0, 10.0)
     lines = []
     for line in chart.lines:
@@ -192,15 +192,6 @@ def line_chart(chart: Curves, colours: Mapping[str, str]) -> Markup:
             }
         )
     return draw("lines.svg", chart=chart, x_ticks=x_ticks, y_ticks=y_ticks, lines=lines[::-1])  # the first on top
-
-
-def _rare_axis() -> tuple[list[dict[str, Any]], Callable[[Any], Any]]:
-    """A horizontal axis from 0 to 50 % with more room for small values."""
-
-    def at(value: Any) -> Any:
-        return 56 + 824 * (2 * value) ** 0.5
-
-    return [{"at": round(at(s), 1), "text": f"{100 * s:g} %"} for s in (0, 0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)], at
 
 
 def draw(template: str, **content: Any) -> Markup:

@@ -1,13 +1,12 @@
 """The content of the page for one run of images, as plain values from `Results`."""
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from oodlit.base.roles import NAMES_OF_LABELS, Role
-from oodlit.report.detector_choice import choose
-from oodlit.report.headline import Column, mean_rates, partial_text, percent_text
+from oodlit.report.detector_choice import answer_tile, choose
+from oodlit.report.headline import partial_text, percent_text
 from oodlit.report.section import Fact, Shown, frame
 from oodlit.report.sections.images import SECTIONS
 from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails, neighbor_keys
@@ -28,7 +27,7 @@ def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),
-        "alert": partial_text(results),
+        "alerts": [*filter(None, [partial_text(results)])],
         "facts": _facts(shown),
         "css": thumbnails.css(),
         **frame(shown, SECTIONS, answer=choice.sentence if choice else "", kept=[choice.detector] if choice else ()),
@@ -40,7 +39,7 @@ def _facts(shown: Shown) -> list[Fact]:
     facts = []
     rates = [c for c in columns if c.lower_is_better and not c.is_count]
     if rates and detectors:
-        facts.append(_answer(shown, rates))
+        facts.append(answer_tile(shown, rates))
     accuracy = shown.rows.get((MODEL, shown.inside.name, "accuracy"))
     if accuracy is not None and not math.isnan(accuracy.value):
         detail = f"{shown.inside.name}, n = {accuracy.n_id}"
@@ -54,23 +53,6 @@ def _facts(shown: Shown) -> list[Fact]:
         facts.append(Fact("Pass all unit tests", text, detail))
     facts.append(Fact("Images scored", f"{sum(results.run.counts.values()):,}", f"by {len(detectors)} detectors"))
     return facts
-
-
-def _answer(shown: Shown, rates: Sequence[Column]) -> Fact:
-    """The detector to choose with its FPR on the OOD set, or its mean FPR over several; else the lowest FPR."""
-    results, choice = shown.results, choose(shown)
-    means = mean_rates(results, rates)
-    name = choice.detector if choice else shown.detectors[0]
-    if math.isnan(means[name]):
-        places = {(column.dataset, column.metric) for column in rates}
-        reasons = (one.reason for one in results.run.undefined if (one.dataset, one.metric) in places)
-        return Fact("Lowest FPR", "undefined", next(reasons, ""))
-    cell = rates[0].cells[results.detectors.index(name)]
-    alone = f"{cell.text} {cell.interval} on {rates[0].dataset}"
-    value = alone if len(rates) == 1 else f"{percent_text(means[name])}, mean of {len(rates)} OOD sets"
-    if choice is None:
-        return Fact("Lowest FPR", name, value)
-    return Fact("Detector to choose", name, "; ".join(filter(None, (f"FPR {value}", choice.short))))
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:

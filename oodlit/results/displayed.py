@@ -28,7 +28,11 @@ _BY_DETECTOR = (
 
 def displayed(results: R) -> R:
     """Return the same results with detectors under their display names, in all tables and in the record."""
-    names = display_names(results.run)
+    return renamed(results, display_names(results.run))
+
+
+def renamed(results: R, names: Mapping[str, str]) -> R:
+    """Return the same results with other names of all detectors."""
     if all(name == shown for name, shown in names.items()):
         return results
     tables: dict[str, Any] = {}

@@ -4,6 +4,8 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from oodlit.base.roles import Role
 from oodlit.metrics.entry import MetricEntry
 from oodlit.metrics.registry import entries
@@ -110,6 +112,17 @@ def value_text(value: float, *, is_count: bool = False) -> str:
         ('12.3', '3', '-')
     """
     return "-" if math.isnan(value) else f"{value:.0f}" if is_count else f"{100 * value:.1f}"
+
+
+def three_digits(value: float) -> str:
+    """A share in percent with three significant digits, for values that one decimal would make equal.
+
+    Example:
+        >>> three_digits(0.12345), three_digits(0.00012345), three_digits(1.0), three_digits(math.nan)
+        ('12.3', '0.0123', '100', '-')
+    """
+    text = np.format_float_positional(100 * value, 3, unique=False, fractional=False).rstrip(".")
+    return "-" if math.isnan(value) else text
 
 
 def headline_metrics(info: DatasetInfo, settings: Settings) -> tuple[str, ...]:

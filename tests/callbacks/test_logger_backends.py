@@ -18,7 +18,6 @@ from pytorch_lightning.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger
 from oodlit import Role
 from oodlit.detectors import KNN, MSP
 from oodlit.results.names import distinct
-from oodlit.results.views.export import to_markdown_text
 from oodlit.runs.loggers import RunLog, log_to_all, settings_of
 from oodlit.runs.loggers.mlflow import BATCH, mlflow_names
 from tests.callbacks.logs import wandb_run
@@ -91,7 +90,7 @@ def test_tensorboard(logged) -> None:
     scalars = {name: events.Scalars(name)[-1].value for name in events.Tags()["scalars"]}
     _same(scalars, logged.results.metrics_by_name())
     (text,) = events.Tensors("summary/text_summary")
-    assert text.tensor_proto.string_val[0].decode() == to_markdown_text(logged.results.summary())
+    assert text.tensor_proto.string_val[0].decode() == logged.results.to_markdown()
     assert sorted(events.Tags()["images"]) == [f"figures/{name}" for name in FIGURES]
     (image,) = events.Images("figures/fpr_per_class/far_off")
     assert min(image.width, image.height) > 100

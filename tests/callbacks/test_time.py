@@ -77,7 +77,7 @@ def test_the_record_of_a_run_explains_the_time():
     assert results.run.ms_per_image["slow"] >= 1000 * PAUSE * Slow.calls / scored
     assert record.reading.keys() <= {"read", "decode", "transform"}
     shown = time_view(results)
-    assert next(row["name"] for row in shown["detectors"]) == "slow"
+    assert max(results.run.ms_per_image, key=results.run.ms_per_image.__getitem__) == "slow"
     assert sum(row["share"] for row in shown["parts"]) == pytest.approx(100, abs=1)
 
 

@@ -1,5 +1,6 @@
 """`oodlit export`: one format, printed or written."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -41,13 +42,19 @@ def test_formats(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_operating_points(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--prior", "0.01", "--intervals"]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("| detector | near: accepted | near: errors | near: joint AUGRC ↓ | far: accepted |")
+    heads = ("threshold", "TPR", "accepted", "errors", "joint AUGRC ↓")
+    assert text.startswith(f"| detector | {' | '.join(f'near: {head}' for head in heads)} | far: threshold |")
     points = Results.load(folder).operating_points("near", prior=0.01).set_index("detector").loc["msp"]
     errors = f"{100 * points.risk:.1f} [{100 * points.risk_low:.1f}, {100 * points.risk_high:.1f}]"
-    assert f"| msp | {100 * points.coverage:.1f} | {errors} | " in text
+    start = f"| msp | {points.threshold:.4g} | {100 * points.tpr:.1f} | {100 * points.coverage:.1f} | {errors} | "
+    augrc = re.search(re.escape(start) + r"[*]*([\d.]+)", text)
+    assert augrc is not None
+    assert len(augrc[1].strip("0.").replace(".", "")) == 3, "three significant digits"
+    assert float(augrc[1]) == pytest.approx(100 * points.joint_augrc, rel=0.005)
+    assert "Images: val n = 100, near n = " in text
     assert "if 1 % of the images are unknown. Thresholds accept at least 95 % of the ID images." in text
     assert main(["export", str(folder), "--csv", "--prior", "0.5", "--max_risk", "0.001", "--detectors", "knn"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("knn,,,")
+    assert capsys.readouterr().out.splitlines()[1].startswith("knn,,,,,")
     assert main(["export", str(folder), "--latex", "--prior", "0.1", "--coverage", "0.5"]) == 0
     assert "Thresholds accept at least 50 \\% of the images." in capsys.readouterr().out
     assert "joint AUGRC" in Results.load(folder).to_latex(prior=0.1)

@@ -40,7 +40,7 @@ def test_the_table_can_be_sorted_and_filtered_and_marks_the_best() -> None:
     assert f'<span class="best ">{text}</span>' in table
     assert f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}" in table
     heads = re.findall(r'title="[^"]+" data-better[^>]*>([^<]+)</th>', table)
-    assert heads == ["auroc", "fpr95", "ap_u", "r_u", "p_u", "nose", "tau"]
+    assert heads == ["ap_u", "r_u", "p_u", "nose", "tau", "auroc", "fpr95"]
     assert "<details><summary>More metrics</summary>" in page
 
 
@@ -51,7 +51,8 @@ def test_the_page_begins_with_the_detector_to_choose(monkeypatch: pytest.MonkeyP
     values = {name: found.value("ap_u", dataset="near", detector=name) for name in found.detectors}
     best = max(values, key=lambda name: values[name])
     assert f"Choose {best}: of 2 detectors, it has the highest ap_u on near ({100 * values[best]:.1f} %)." in page
-    assert f"<span>Detector to choose</span><b>{best}</b><span>ap_u {100 * values[best]:.1f} % on near</span>" in page
+    tile = f"average precision of unknown objects (ap_u): {100 * values[best]:.1f} % on near"
+    assert f"<span>Detector to choose</span><b>{best}</b><span>{tile}</span>" in page
     assert "mean average precision was not computed; it requires: pip install" in page
     assert not re.search(r'class="alert[^>]*>[^<]*pip install', page)  # a missing extra is a remark, not a warning
     low, high = ({n: found.row("ap_u", dataset="near", detector=n)[end] for n in "gh"} for end in ("ci_low", "ci_high"))
@@ -67,16 +68,23 @@ def test_a_run_without_boxes_has_a_page_with_reasons() -> None:
 
 def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     one, two, other = example(), example(t_star=0.5), example(iou=0.75)
-    page = write_report({"one": one, "two": two}, tmp_path / "both.html").read_text()
+    runs = {"one": one, "two": two}
+    page = write_report(runs, tmp_path / "both.html").read_text()
     assert "Models and detectors" in page
     assert "Not compared" not in page
     assert re.search(r"(one|two) has the highest ap_u with \d of \d detectors on near \(not tested\)", page)
+    pairs = {f"{n} with {d}": r.value("ap_u", dataset="near", detector=d) for n, r in runs.items() for d in "gh"}
+    best = max(pairs, key=lambda name: pairs[name])
+    first = page[page.index('<p class="answer">') :]
+    assert first.startswith(f'<p class="answer">Choose {best}: of 4 pairs, it has the highest ap_u on near (')
+    assert f"<span>Network and detector to choose</span><b>{best}</b>" in page
     value = 100 * one.value("ap_u", dataset="near", detector="g")
     assert f">{value:.1f}</td>" in page
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both-one.html", "both-two.html", "both.html"]
     alike = render({"one": one, "other": other})
     assert "the setting iou is 0.5 in one and 0.75 in other" in alike
     assert "Models and detectors" not in alike
+    assert "There is no network and detector to choose" in alike
     moved = made(Plain(), Plain(n_images=3))
     assert "the images or objects of val differ between one and moved" in render({"one": one, "moved": moved})
 

@@ -340,8 +340,9 @@ def test_the_menu_of_the_risk_shows_another_set(opened: Any) -> None:
     assert shown.count() == 1
     assert "like those of far" in str(shown.text_content())
     assert shown.locator("svg:visible").count() == 1
+    assert shown.locator("table:visible").count() == 0
     shown.locator("summary").click()
-    assert shown.locator("svg:visible").count() == 2
+    assert shown.locator("table:visible").count() == 1
 
 
 def test_without_scripts_the_images_of_the_chosen_detector_are_there(opened: Any) -> None:

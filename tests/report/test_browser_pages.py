@@ -1,6 +1,7 @@
 """Pages of one detector, of several runs and of boxes in a real browser, on wide and narrow screens."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Addresses of the pages."""
     folder, runs = tmp_path_factory.mktemp("pages"), make_runs(3, 3, 4, n_id=100, names=NAMES)
     made: dict[str, Any] = {"one": make_results(("Mahalanobis++",)), "boxes": example(bootstrap=5), "several": runs}
+    made |= {"two": make_runs(2, 1, 3, n_id=50), "many": make_runs(2, 45, 3, n_id=50, names=NAMES[:2])}
+    made["several boxes"] = {"one": example(bootstrap=5), "two": example(t_star=0.5, bootstrap=5)}
     return {name: write_report(results, folder / name / "report.html").as_uri() for name, results in made.items()}
 
 
@@ -115,3 +118,19 @@ def test_boxes_are_sorted_unfolded_and_filtered(opened: Any, width: int) -> None
     assert page.locator("#r0-tau0 figure:visible").count() == 2
     page.fill("#filter", "g")
     assert page.locator("#r0-tau0 figure:visible").count() == table.locator("tbody tr:visible").count() == 1
+
+
+@WIDTHS
+@pytest.mark.parametrize("name", ["two", "several", "many", "several boxes"])
+def test_a_comparison_begins_with_the_pair_to_choose_and_stays_narrow_and_small(
+    opened: Any, pages: dict[str, str], name: str, width: int
+) -> None:
+    page = opened(name, width)
+    tile, first = page.locator(".fact").first, page.locator(".answer").first
+    assert "Network and detector to choose" in str(tile.text_content())
+    assert str(first.text_content()).startswith(f"Choose {tile.locator('b').text_content()}: ")
+    bottom = first.bounding_box()
+    assert bottom is not None
+    assert bottom["y"] + bottom["height"] < 900  # on the first screen
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert Path(pages[name].removeprefix("file://").replace("%20", " ")).stat().st_size < 3_000_000

@@ -291,7 +291,7 @@ def test_names_of_pages_are_distinct_on_every_file_system() -> None:
 def test_one_run_is_a_page_without_comparison(runs: dict[str, Results], tmp_path: Path) -> None:
     path = write_report({"alone": runs["model_00"]}, tmp_path / "report.html")
     assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
-    assert "compared" not in path.read_text()
+    assert "runs compared" not in path.read_text()
 
 
 @pytest.mark.slow

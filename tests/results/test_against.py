@@ -122,14 +122,14 @@ def test_unlike_rules_are_named_and_no_difference_is_given(
 
 def test_other_numbers_of_images_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=900).against("ninco")
-    assert row(frame, metric="mean_auroc")["reason"] == "50000 images of imagenet_val in the table, 900 in this run"
+    assert row(frame, metric="mean_auroc")["reason"] == "50,000 images of imagenet_val in the table, 900 in this run"
     assert frame["difference"].isna().all()
 
 
 def test_sets_of_others_that_have_the_name_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=45_000, ood=NEAR_AND_FAR | {"textures": 40}).against("openood_imagenet1k")
     assert row(frame, dataset="near")["reason"] == NO_MODEL
-    assert row(frame, dataset="far")["reason"] == "5160 images of textures in the table, 40 in this run"
+    assert row(frame, dataset="far")["reason"] == "5,160 images of textures in the table, 40 in this run"
     assert frame["rank"].notna().tolist() == (frame["dataset"] != "far").tolist()
     ours = ninco_run(("msp",), n_id=50_000, ood={"textures": 5_640, "sun": 10_000})
     frame = ours.against("human_centric", model="ViT-B16")

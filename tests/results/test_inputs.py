@@ -13,7 +13,8 @@ from oodlit.metrics.settings import percent
 from oodlit.results import DatasetInfo, Results, Settings, compare_runs, level_correlation
 from oodlit.results.files.score_table import checked
 from oodlit.results.names import check_name
-from oodlit.results.views.export import to_markdown_text
+from oodlit.results.views.export import markdown_of
+from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
@@ -121,10 +122,10 @@ def test_odd_names_survive_files_and_figures(tmp_path):
 
 
 def test_text_tables_keep_names_as_they_are():
-    summary = pd.DataFrame({("a|b", "fpr95"): [0.5, 0.25]}, index=["<b>*x*_y", "[1]"])
-    markdown = to_markdown_text(summary).splitlines()
-    assert markdown[0] == r"| detector | a\|b: fpr95 |"
-    assert markdown[2] == r"| \<b\>\*x\*\_y | 50.0 |"
+    column = PaperColumn("a|b", "FPR95", "lower", (PaperCell("50.0"), PaperCell("25.0", "", True)))
+    markdown = markdown_of(PaperTable(("<b>*x*_y", "[1]"), (column,), ())).splitlines()
+    assert markdown[0] == r"| detector | a\|b: FPR95 ↓ |"
+    assert markdown[2:] == [r"| \<b\>\*x\*\_y | 50.0 |", r"| \[1\] | **25.0** |"]
 
 
 def test_settings_read_back_are_the_same(tmp_path):

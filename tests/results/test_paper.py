@@ -17,6 +17,7 @@ from oodlit.results.record_parts import ReferenceRecord
 from oodlit.results.views.bibtex import citation, to_bibtex
 from oodlit.results.views.export import csv_of, latex_of, markdown_of
 from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper_table
+from oodlit.results.views.risk_table import risk_table
 from tests.report.problems import make_results
 from tests.results.latex_reader import read_table
 
@@ -25,7 +26,10 @@ RUN = {
         "knn": {"class_path": "oodlit.detectors.KNN", "init_args": {"k": None, "bank_size": 50}},
         "mahalanobis_plus_plus": {"class_path": "oodlit.detectors.MahalanobisPlusPlus"},
     },
-    "fit_notes": {"knn": ["k=7, chosen for a bank of 50 training images", "something else"]},
+    "fit_notes": {
+        "knn": ["k=7, chosen for a bank of 50 training images", "something else"],
+        "msp": ["part KNN(k=None, bank_size=9): k=3, chosen for a bank of 9 training images", "dim=24, chosen for 48"],
+    },
 }
 NAMES = ("msp", "knn", "mahalanobis_plus_plus")
 
@@ -83,7 +87,9 @@ def test_without_a_distinguishable_detector_nothing_is_bold(results: Results) ->
 def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results) -> None:
     notes = paper_table(results, intervals=True).notes
     assert notes[0].startswith("Thresholds keep 95 % of val (n = 100), rule 'attained'; near n = 180")
-    assert "Settings: KNN bank_size=50, k=7." in notes
+    assert "Settings: msp KNN k=3, dim=24; KNN bank_size=50, k=7." in notes
+    risks = risk_table(results, prior=0.1, detectors=["mahalanobis_plus_plus", "knn"]).notes
+    assert "Settings: KNN bank_size=50, k=7." in risks
     assert any(note.startswith("Brackets show 95 % confidence") for note in notes)
     row = results.row("auroc", dataset="far", detector="knn")
     interval = column(paper_table(results, intervals=True), "far", "AUROC").cells[1].interval

@@ -47,7 +47,7 @@ def settings(detector: object) -> dict[str, object]:
             IMAGENET,
             "KNN has k=1000, bank_size=None in the table, but k=10, bank_size=12811 in this run",
         ),
-        (KNN(k=1000), 50_000, "KNN is fitted on 1281167 images in the table, but on 50000 in this run"),
+        (KNN(k=1000), 50_000, "KNN is fitted on 1,281,167 images in the table, but on 50,000 in this run"),
     ],
     ids=repr,
 )

@@ -384,6 +384,11 @@ class Detector(Configured, ABC):
         if classes := is_missing.nonzero().flatten().tolist():
             self.note(f"{len(classes)} classes {what} (first: {classes[:3]})")
 
+    def note_setting(self, name: str, value: object, why: str) -> None:
+        """Note the value of a setting that is None, such as "dim=24, chosen for 48 features"; it is not a warning."""
+        if getattr(self, name) is None:
+            self.notes = (*self.notes, f"{name}={value}, chosen for {why}")
+
     def note(self, message: str) -> None:
         """Add a message to `notes` and log it as a warning."""
         self.notes = (*self.notes, message)

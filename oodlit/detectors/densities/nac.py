@@ -87,6 +87,7 @@ class NAC(Detector):
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
         self.keep(slope=self._steepness(parts))
+        self.note_setting("steepness", f"{float(self.slope):.3g}", "the root mean square of the features' influence")
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))

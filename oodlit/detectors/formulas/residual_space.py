@@ -95,6 +95,7 @@ class ResidualDetector(Detector):
                 f"{self!r}: the principal space has {size} dimensions but there are only {width} features;"
                 + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are required")
             )
+        self.note_setting("dim", size, f"{width} features")
         # One tensor for all detectors with this dimension, so that `_residual_norms` recognizes it.
         space = statistics.memo(("residual_space", size), lambda: _space(statistics, head, size))
         if space.note:

@@ -123,6 +123,8 @@ class ActSub(Detector):
         dim = _balanced(parts, axes, rank) if self.dim is None else self.dim
         if dim >= len(axes) and self.dim is not None:
             raise InvalidArgumentError(f"{self!r}: expected dim below the number of features {len(axes)}, got {dim}")
+        self.note_setting("dim", dim, f"equal norms in {len(axes)} dimensions")
+        self.note_setting("bank_size", sum(map(len, parts)), f"{sample.num_samples} training images")
         decisive, rest = axes[:dim].contiguous(), axes[dim:].T.contiguous()
         self.keep(
             axes=decisive,

@@ -80,6 +80,7 @@ class CoRP(KernelPCA):
         self._keep_rest(moments, self.variance)
         width = len(statistics[FeatureMean].mean)
         size = moments.dimensions(width)
+        self.note_setting("size", size, f"{width} features")
         directions, phases = fourier_map(width, size, self.gamma, self.seed, self.rest.device)
         self.keep(directions=directions.clone(), phases=phases.clone())
 

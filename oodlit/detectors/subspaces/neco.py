@@ -86,6 +86,7 @@ class NECO(Detector):
             axes, _ = axes_by_share(correlations, self.variance)
         else:
             axes = first_axes(correlations, self.dim)
+        self.note_setting("dim", axes.shape[1], f"{100 * self.variance:g} % of the variance")
         if not axes.shape[1]:
             self.note("the training features are all equal, so there is no principal space to compare images with")
         self.keep(mean=mean, scale=scale, axes=axes)

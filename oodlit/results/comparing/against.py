@@ -283,11 +283,11 @@ class _Run:
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
             here, there = self.results.run.counts.get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
-                return f"{there} images of {name} in the table, {here} in this run"
+                return f"{there:,} images of {name} in the table, {here:,} in this run"
             if there is None and self.protocol.mean == "images":  # sets of others may have the name
                 return f"the table does not state the number of images of {name}"
             if self.sets[name].num_samples not in (None, here):
-                return f"{here} of {self.sets[name].num_samples} images of {name} were scored"
+                return f"{here:,} of {self.sets[name].num_samples:,} images of {name} were scored"
         return ""
 
     def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
@@ -317,7 +317,7 @@ class _Run:
         if isinstance(stated, str):
             return f"{form}: {stated}"
         if there and here not in (0, there) and (overview := run.overview.get(name)) and overview.is_fitted:
-            return f"{form} is fitted on {there} images in the table, but on {here} in this run"
+            return f"{form} is fitted on {there:,} images in the table, but on {here:,} in this run"
         config = run.detector_settings.get(name)
         if stated and config is None:
             return f"run.json does not contain the settings of {name}"

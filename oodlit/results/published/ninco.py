@@ -12,7 +12,7 @@ _DETECTORS = {"RMahalanobis": "RelativeMahalanobis", "RCos": "RelativeCosine"}
 _PROTOCOL = Protocol(
     "classes",
     "interpolated",
-    # Of 100 images of a class and 50 000 ID images, an AUPR_E of 45 % would need an AUROC far above the printed one.
+    # Of 100 images of a class and 50,000 ID images, an AUPR_E of 45 % would need an AUROC far above the printed one.
     unclear=("mean_aupr_s", "mean_aupr_e"),
     images={"imagenet_val": 50_000},
     train_images=1_281_167,

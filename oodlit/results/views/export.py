@@ -10,7 +10,6 @@ import pandas as pd
 
 from oodlit.base.atomic import write_bytes
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.results.glossary import entry_of, value_text
 from oodlit.results.views.paper import PaperCell, PaperTable
 
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
@@ -20,31 +19,6 @@ _LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textg
 
 _ARROWS = {"lower": (" ↓", r" $\downarrow$"), "higher": (" ↑", r" $\uparrow$"), "": ("", "")}
 """In Markdown and LaTeX, by the better direction."""
-
-
-def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
-    """The summary as text: shares in percent with one decimal, counts as integers, "-" for NaN; the best is marked."""
-    text = pd.DataFrame(index=summary.index, columns=summary.columns, dtype=object)
-    columns: list[object] = list(summary.columns)
-    for column in columns:
-        metric = str(column[-1] if isinstance(column, tuple) else column)
-        values = summary[column]
-        entry = entry_of(metric)
-        is_count = entry is not None and entry.is_count
-        shown = [value_text(float(value), is_count=is_count) for value in values]
-        if entry is not None and entry.better and len(values) > 1 and values.notna().any():
-            mark = value_text(float(values.min() if entry.better == "lower" else values.max()), is_count=is_count)
-            shown = [f"{bold[0]}{s}{bold[1]}" if s == mark else s for s in shown]
-        text[column] = shown
-    return text
-
-
-def to_markdown_text(summary: pd.DataFrame) -> str:
-    """A GitHub table; columns are `data set: metric`."""
-    text = formatted(summary, bold=("**", "**"))
-    rows = [[_in_markdown(str(name)), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
-    note = f"\n{_in_markdown(summary.attrs['note'])}\n" if "note" in summary.attrs else ""
-    return _pipes(["detector", *(_in_markdown(_title(column)) for column in text.columns)], rows) + note
 
 
 def _pipes(header: list[str], rows: Sequence[list[str]]) -> str:
@@ -119,10 +93,6 @@ def write_export(path: str | os.PathLike[str], data: bytes) -> None:
     if file.is_dir():
         raise InvalidArgumentError(f"cannot write {file}: expected a file name, got a folder")
     write_bytes(file, data)
-
-
-def _title(column: object) -> str:
-    return ": ".join(map(str, column)) if isinstance(column, tuple) else str(column)
 
 
 def _in_markdown(text: str) -> str:

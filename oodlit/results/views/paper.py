@@ -27,8 +27,8 @@ AVERAGE = "average"
 _ORDER = {Role.OOD: 0, Role.POOL: 2, Role.UNIT_TEST: 3, Role.SHIFT: 4, Role.ID: 5}
 _HEADINGS = {"unit_test_failures": "failed tests", "id_auroc": "ID-AUROC"}
 _ABBREVIATIONS = ("fpr", "auroc", "aupr", "der", "oscr", "aurc", "augrc")
-_CHOSEN = re.compile(r"(\w+=[^\s,]+), chosen")
-"""Start of a note of a fit that states a setting, such as "k=7, chosen for a bank of ..."."""
+_CHOSEN = re.compile(r"(?:part (\w+)\(.*?\): )?(\w+=[^\s,]+), chosen")
+"""Start of a note of a fit that states a setting, such as "k=7, chosen for a bank of ...", and the part it is of."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def paper_table(
     columns[len(ood) : len(ood)] = _averages(results, wide, ood)
     names = display_names(results.run)
     notes = [wide.attrs["note"], *_notes(results, columns, intervals=intervals)]
-    notes += [*_settings(results, names), *_undefined(results, places, names)]
+    notes += [*settings_note(results, names), *_undefined(results, places, names)]
     return PaperTable(tuple(names.values()), tuple(columns), tuple(" ".join(note.split()) for note in notes))
 
 
@@ -208,13 +208,14 @@ def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool
         yield f"Brackets show {confidence} confidence intervals; averages have none."
 
 
-def _settings(results: RunResults, names: Mapping[str, str]) -> Iterator[str]:
-    """Settings of the detectors that are not None, and what the fit chose for the others."""
+def settings_note(results: RunResults, names: Mapping[str, str]) -> Iterator[str]:
+    """Settings of these detectors that are not None, and what the fit chose for the others."""
     shown = []
-    for name in results.detectors:
+    for name in names:
         config = results.run.detector_settings.get(name)
         own = settings_text(config.init_args) if config else ""
-        chosen = [found[1] for note in results.run.fit_notes.get(name, []) if (found := _CHOSEN.match(note))]
+        found = map(_CHOSEN.match, results.run.fit_notes.get(name, []))
+        chosen = [" ".join(filter(None, match.groups())) for match in found if match]
         if text := ", ".join(filter(None, [own, *chosen])):
             shown.append(f"{names[name]} {text}")
     if shown:

@@ -7,14 +7,15 @@ from typing import Any
 from oodlit.base.fractions import ShareLike
 from oodlit.base.roles import Role
 from oodlit.results.display_names import display_names
-from oodlit.results.glossary import value_text
+from oodlit.results.glossary import three_digits, value_text
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.operating import ood_set, operating_points
-from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper_table
+from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper_table, settings_note
 
 _NOTE = (
-    "Values in percent, if {prior:g} % of the images are unknown. Thresholds {wish}. Errors: accepted images that are"
-    " unknown or have a wrong prediction. Joint AUGRC: mean fraction of undetected errors over all thresholds."
+    "Values in percent, except thresholds, if {prior:g} % of the images are unknown. Thresholds {wish}. At this"
+    " threshold: TPR, accepted ID images; accepted, of all images; errors, unknown images and wrong predictions among"
+    " the accepted ones. Joint AUGRC: mean fraction of undetected errors over all thresholds. Images: {counts}."
 )
 _WISHES = {
     "tpr": "accept at least {:g} % of the ID images",
@@ -46,25 +47,28 @@ def risk_table(
     """
     names = list(dict.fromkeys(results.resolve_detectors(*results.detectors if detectors is None else detectors)))
     sets = [info.name for info in results.datasets if info.role is Role.OOD and results.run.counts.get(info.name)]
+    every = display_names(results.run)
+    shown = {name: every[name] for name in names}
     columns, notes = [], []
     for dataset in sets or [ood_set(results, None)]:
         points = operating_points(results, dataset, prior=prior, **at).set_index("detector").loc[names]
-        ends = zip(points["risk_low"], points["risk_high"], strict=True)
-        bounds = ["" if math.isnan(low) else f"{value_text(low)}, {value_text(high)}" for low, high in ends]
+        pairs = zip(points["risk_low"], points["risk_high"], strict=True)
+        bounds = ["" if math.isnan(low) else f"{value_text(low)}, {value_text(high)}" for low, high in pairs]
         bounds = bounds if intervals else [""] * len(names)
         augrc = points["joint_augrc"].tolist()
-        best = min(augrc) if len(names) > 1 else None
-        columns += [
-            PaperColumn(dataset, "accepted", "", tuple(PaperCell(value_text(value)) for value in points["coverage"])),
-            PaperColumn(dataset, "errors", "", tuple(map(PaperCell, map(value_text, points["risk"]), bounds))),
-            PaperColumn(
-                dataset, "joint AUGRC", "lower", tuple(PaperCell(f"{100 * v:.2f}", "", v == best) for v in augrc)
-            ),
-        ]
-        notes += [f"-: {dataset}, {name}: {reason}." for name, reason in points["reason"].items() if reason]
+        least = [value == min(augrc) and len(names) > 1 for value in augrc]
+        thresholds = ["-" if math.isnan(value) else f"{value:.4g}" for value in points["threshold"]]
+        shares = {"TPR": points["tpr"], "accepted": points["coverage"], "errors": points["risk"]}
+        columns.append(PaperColumn(dataset, "threshold", "", tuple(map(PaperCell, thresholds))))
+        for heading, values in shares.items():
+            ends = bounds if heading == "errors" else [""] * len(names)
+            columns.append(PaperColumn(dataset, heading, "", tuple(map(PaperCell, map(value_text, values), ends))))
+        cells = map(PaperCell, map(three_digits, augrc), [""] * len(names), least)
+        columns.append(PaperColumn(dataset, "joint AUGRC", "lower", tuple(cells)))
+        notes += [f"-: {dataset}, {shown[name]}: {reason}." for name, reason in points["reason"].items() if reason]
     wish, value = next(
         ((wish, value) for wish, value in at.items() if value is not None), ("tpr", results.settings.tpr)
     )
-    note = _NOTE.format(prior=100 * float(prior), wish=_WISHES[wish].format(100 * float(value)))
-    shown = display_names(results.run)
-    return PaperTable(tuple(shown[name] for name in names), tuple(columns), (note, *notes))
+    counts = ", ".join(f"{name} n = {len(results.images(name))}" for name in (results.id_dataset.name, *sets))
+    note = _NOTE.format(prior=100 * float(prior), wish=_WISHES[wish].format(100 * float(value)), counts=counts)
+    return PaperTable(tuple(shown.values()), tuple(columns), (note, *settings_note(results, shown), *notes))

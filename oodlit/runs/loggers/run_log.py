@@ -10,7 +10,6 @@ from PIL import Image
 from oodlit.results import Results
 from oodlit.results.names import MODEL, distinct, safe
 from oodlit.results.run_record import RunRecord
-from oodlit.results.views.export import to_markdown_text
 
 LONGEST = 250
 """Largest number of characters of a setting that MLflow accepts from Lightning."""
@@ -42,6 +41,7 @@ class RunLog:
         summary: Detectors against data sets and metrics, as of `Results.summary`; None = there is none.
         headline: The values of the summary by their names.
         figures: Gives the figures, if a logger has a place for them.
+        markdown: Gives the summary as text, with the numbers of images.
     """
 
     values: Mapping[str, float]
@@ -49,6 +49,7 @@ class RunLog:
     summary: pd.DataFrame | None = None
     headline: Mapping[str, float] = field(default_factory=dict)
     figures: Callable[[], Figures] = dict
+    markdown: Callable[[], str] = str
 
     @classmethod
     def of(cls, results: Results, figures: Callable[[], Figures]) -> "RunLog":
@@ -58,18 +59,13 @@ class RunLog:
         shown = pd.MultiIndex.from_frame(table[["dataset", "metric"]]).isin(summary.columns)
         shown &= (table["ood_class"] == "") & (table["detector"] != MODEL)
         headline = {name: value for (name, value), is_shown in zip(values.items(), shown, strict=True) if is_shown}
-        return cls(values, settings_of(results.run), summary, headline, figures)
+        return cls(values, settings_of(results.run), summary, headline, figures, results.to_markdown)
 
     def table(self) -> pd.DataFrame:
         """The summary with one line of headings, `<dataset>/<metric>`, after a column `detector`."""
         assert self.summary is not None
         flat = self.summary.set_axis(["/".join(map(str, column)) for column in self.summary.columns], axis=1)
         return flat.rename_axis("detector").reset_index()
-
-    def markdown(self) -> str:
-        """The summary as text, with the numbers of images."""
-        assert self.summary is not None
-        return to_markdown_text(self.summary)
 
 
 def settings_of(record: RunRecord) -> dict[str, str | float]:

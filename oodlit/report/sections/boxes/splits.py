@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from oodlit.objects.metrics.registry import box_metrics, meaning
@@ -26,11 +27,17 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
             "id_name": results.id_dataset.name,
             "settings": results.settings,
             "t_star_rule": results.run.t_star_rule or "given",
-            "table": _table(results, name, [*main, "tau"]),
+            "table": _table(results, name, sorted([*main, "tau"], key=partial(_is_per_box, results))),
             "more": _table(results, name, [metric for metric in metrics if metric not in main]),
         }
         title = f"{name}: which boxes are unknown objects?"
         yield Section(f"split{number}", title, name, "boxes/splits.html", content)
+
+
+def _is_per_box(results: ObjectResults, metric: str) -> bool:
+    """Whether a metric ignores objects; such metrics come last."""
+    entry = box_metrics(results.settings).get(metric)
+    return entry is not None and entry.function.__module__.startswith("oodlit.metrics.")
 
 
 def _table(results: ObjectResults, split: str, names: Sequence[str]) -> dict[str, Any]:
@@ -41,7 +48,7 @@ def _table(results: ObjectResults, split: str, names: Sequence[str]) -> dict[str
             "label": name,
             "explanation": meaning(name, results.settings) or TAU,
             "better": entries[name].better if name in entries else "",
-            "group": _GROUPS[name in entries and entries[name].function.__module__.startswith("oodlit.metrics.")],
+            "group": _GROUPS[_is_per_box(results, name)],
         }
         for name in names
     ]

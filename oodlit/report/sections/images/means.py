@@ -1,4 +1,4 @@
-"""Means over data sets beside published ones, and controls."""
+"""Means over data sets, and controls."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +11,6 @@ from oodlit.report.headline import percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import scatter
 from oodlit.results import controls
-from oodlit.results.published import published_tables
 
 
 def sections(shown: Shown) -> Iterator[Section]:
@@ -37,19 +36,13 @@ def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
     wanted = ("auroc", fpr, fpr.replace("fpr", "fpr_e"), "aupr_s", "aupr_e", "fs_auroc", f"fs_{fpr}")
     metrics = [metric for metric in wanted if metric in set(rows["metric"])]
     cells = {(row["detector"], row["metric"]): row for row in rows.to_dict("records")}
-    published = _published(shown, sets)
     return {
         "name": name,
         "sets": sets,
         "metrics": metrics,
-        "has_published": bool(published),
         "reasons": [u.reason for u in results.run.undefined if u.dataset == name][:1],
         "rows": [
-            {
-                "detector": detector,
-                "cells": [_cell(cells[detector, metric]) for metric in metrics],
-                "published": published.get(detector, ""),
-            }
+            {"detector": detector, "cells": [_cell(cells[detector, metric]) for metric in metrics]}
             for detector in shown.detectors
             if (detector, "auroc") in cells
         ],
@@ -62,22 +55,6 @@ def _cell(row: Mapping[Any, Any]) -> dict[str, str]:
     ends = [row["ci_low"], row["ci_high"]]
     interval = "" if any(map(math.isnan, ends)) else " to ".join(f"{100 * end:.1f}" for end in ends) + " %"
     return {"text": percent_text(row["value"]), "interval": interval}
-
-
-def _published(shown: Shown, sets: Sequence[str]) -> dict[str, str]:
-    """Published AUROC of the same mean by detector, for the network of the run."""
-    found: dict[str, str] = {}
-    for table in published_tables().values():
-        names = [name for name, of in table.protocol.sets.items() if set(of) == set(sets)]
-        if not names or any(name in table.protocol.shifted for name in names[:1]):
-            continue
-        frame = shown.results.against(table.name)
-        rows = frame[frame["dataset"].isin(names[:1]) & (frame["metric"] == "auroc") & frame["published"].notna()]
-        found |= {
-            row["detector"]: f"{100 * row['published']:.2f} %" + (f" ({row['reason']})" if row["reason"] else "")
-            for row in rows.to_dict("records")
-        }
-    return found
 
 
 def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:

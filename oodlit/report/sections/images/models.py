@@ -45,16 +45,8 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
             text = value_text(value, is_count=is_count)
             about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
             cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
-        quality = several.quality_of(title)
-        rows.append(
-            {
-                "title": title,
-                "link": several.links.get(title, ""),
-                "quality": "" if math.isnan(quality) else f"{100 * quality:.1f}",
-                "rank": _rank(float(of_models[title])),
-                "cells": cells,
-            }
-        )
+        numbers = {"quality": several.quality_of(title), "rank": float(of_models[title])}
+        rows.append({"title": title, "link": several.links.get(title, ""), "cells": cells, **numbers})
     return {
         "label": several.label(column),
         "quality": several.quality,
@@ -63,17 +55,13 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
         "tall": tall(detectors),
         "rows": rows,
         "means": [_mean(values[name].to_numpy(), is_count=is_count) for name in detectors],
-        "ranks": [_rank(float(of_detectors[name])) for name in detectors],
+        "ranks": [float(of_detectors[name]) for name in detectors],
     }
 
 
 def _sorted(ranks: Any) -> list[str]:
     """Sort names by mean rank, the best first; names without a rank last."""
     return [str(name) for name in ranks.sort_values(kind="stable", na_position="last").index]
-
-
-def _rank(rank: float) -> str:
-    return "-" if math.isnan(rank) else f"{rank:.1f}"
 
 
 def _mean(values: np.ndarray, *, is_count: bool) -> str:

@@ -37,13 +37,7 @@ def _grid(several: Several, dataset: str, table: pd.DataFrame) -> dict[str, Any]
         "detectors": detectors,
         "tall": tall(detectors),
         "rows": [
-            {
-                "title": run,
-                "link": several.links.get(run, ""),
-                "cells": [cells[run, name] for name in detectors],
-                "better": sum(cells[run, name].kind == "pass" for name in detectors),
-                "worse": sum(cells[run, name].kind == "fail" for name in detectors),
-            }
+            {"title": run, "link": several.links.get(run, ""), "cells": [cells[run, name] for name in detectors]}
             for run in dict.fromkeys(table["run"])
         ],
     }

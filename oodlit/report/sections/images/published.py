@@ -1,12 +1,11 @@
 """Published figures for the same sets, beside those of the run."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
-from oodlit.report.headline import percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.results import Results
 from oodlit.results.names import MODEL
@@ -34,29 +33,17 @@ def _table(results: Results, table: PublishedTable) -> dict[str, Any]:
         "source": table.source,
         "url": table.url,
         "rule": table.rule,
-        "tables": table.tables,
         "model": next(iter(frame["model"]), ""),
-        "rows": [_row(table.name, row) for row in rows.to_dict("records")],
+        "rows": [_row(table.name, row) for row in rows.astype({"rank": float}).to_dict("records")],
         "notes": _notes(frame),
         "has_differences": bool(frame["difference"].notna().any()),
     }
 
 
-def _row(table: str, row: Mapping[Any, Any]) -> dict[str, str]:
+def _row(table: str, row: dict[Any, Any]) -> dict[Any, Any]:
     place = ", ".join(filter(None, (row["model"], row["printed_as"], row["dataset"], row["metric"])))
-    known = not math.isnan(row["published"])
-    ranked = not pd.isna(row["rank"])
-    return {
-        "detector": "classifier" if row["detector"] == MODEL else row["detector"],
-        "dataset": row["dataset"],
-        "metric": row["metric"],
-        "ours": "-" if math.isnan(row["ours"]) else percent_text(row["ours"]),
-        "published": f"{100 * row['published']:.7g} %" if known else "-",  # as printed, never with more digits
-        "place": f"{table}: {place}" if known else "",
-        "difference": "-" if math.isnan(row["difference"]) else f"{100 * row['difference']:+.1f}",
-        "standing": f"{row['rank']} of {row['of']}" if ranked else "-",
-        "quantile": f"better than {100 * row['quantile']:.0f} % of the other published models" if ranked else "",
-    }
+    name = "classifier" if row["detector"] == MODEL else row["detector"]
+    return row | {"detector": name, "place": "" if math.isnan(row["published"]) else f"{table}: {place}"}
 
 
 def _notes(frame: pd.DataFrame) -> list[str]:

@@ -7,16 +7,16 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.roles import Role
-from oodlit.metrics.joint_ranking import JointRanking, joint_augrc_of, risk_curve_of
+from oodlit.metrics.joint_ranking import JointRanking, risk_curve_of
 from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import USUAL, VISIBLE, Section, Shown
 from oodlit.report.svg import line_chart
+from oodlit.results.glossary import three_digits
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.views.operating import are_labeled, operating_points, point_sentence, scores_of
 
 PRIOR = 0.01
 """Assumed fraction of unknown images if the run states none."""
-PRIORS = np.linspace(0, 0.5**0.5, 41) ** 2
 LEAST = 0.1
 """Smallest coverage of the curves; below it, few images decide about the risk."""
 LINES, BEST = 6, 3
@@ -45,24 +45,12 @@ def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     return {
         "name": dataset,
         "sentence": point_sentence(points, dataset, prior),
-        "over_priors": line_chart(_over_priors(joint), colours),
         "over_coverage": line_chart(_over_coverage(joint, marks, prior), colours),
         "legend": colours,
-        "best": f"{50 * (1 - (1 - prior) * joint[drawn[0]].accuracy) ** 2:.2f} %",
+        "best": f"{three_digits((1 - (1 - prior) * joint[drawn[0]].accuracy) ** 2 / 2)} %",
         "rows": [_row(row) for row in points[is_usual | (points.index < VISIBLE)].itertuples()],
         "others": len(points) - int((is_usual | (points.index < VISIBLE)).sum()),
     }
-
-
-def _over_priors(joint: Mapping[str, JointRanking]) -> Curves:
-    """Joint AUGRC above the value of a perfect ranking, by prior."""
-    lines = []
-    for name, ranking in joint.items():
-        least = (1 - (1 - PRIORS) * ranking.accuracy) ** 2 / 2
-        values = np.array([joint_augrc_of(ranking, prior) for prior in PRIORS.tolist()]) - least
-        lines.append(Line(name, tuple(PRIORS.tolist()), tuple(values.tolist())))
-    title = "Joint AUGRC minus that of a perfect detector"
-    return Curves(title, "unknown images in the traffic", title, tuple(lines), near_zero=True)
 
 
 def _over_coverage(joint: Mapping[str, JointRanking], marks: Mapping[Any, tuple[float, float]], prior: float) -> Curves:
@@ -79,4 +67,4 @@ def _over_coverage(joint: Mapping[str, JointRanking], marks: Mapping[Any, tuple[
 def _row(row: Any) -> dict[str, str]:
     interval = "" if pd.isna(row.risk_low) else f"[{100 * row.risk_low:.1f}, {100 * row.risk_high:.1f}]"
     values = {name: percent_text(getattr(row, name)) for name in ("coverage", "risk", "tpr", "fpr")}
-    return {"detector": row.detector, **values, "interval": interval, "augrc": f"{100 * row.joint_augrc:.2f} %"}
+    return {"detector": row.detector, **values, "interval": interval, "augrc": f"{three_digits(row.joint_augrc)} %"}

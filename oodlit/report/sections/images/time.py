@@ -14,7 +14,7 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 
 def time_view(results: Results) -> dict[str, Any] | None:
-    """Times of the parts of the run, of reading, and of each detector; None if they were not recorded."""
+    """Times of the parts of the run, of reading, and of the network; None if they were not recorded."""
     time = results.run.time
     mean = dict(time.mean)
     if "total" not in mean:  # from a caller who measured less
@@ -34,22 +34,7 @@ def time_view(results: Results) -> dict[str, Any] | None:
         ],
         "has_readers": bool(results.run.data.num_workers),
         "backbone": "" if time.backbone_ms is None else f"{time.backbone_ms:.3g}",
-        "detectors": _detectors(results),
     }
-
-
-def _detectors(results: Results) -> list[dict[str, str]]:
-    """Times of fit and scores of each detector, the slowest first."""
-    scores, fits, backbone = results.run.ms_per_image, results.run.time.fit, results.run.time.backbone_ms
-    return [
-        {
-            "name": name,
-            "fit": _seconds(fits[name]) if name in fits else "",
-            "ms": f"{scores[name]:.3g}" if name in scores else "",
-            "ratio": f"{scores[name] / backbone:.2g}" if name in scores and backbone else "",
-        }
-        for name in sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
-    ]
 
 
 def _seconds(value: float) -> str:

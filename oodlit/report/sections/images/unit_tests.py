@@ -17,7 +17,7 @@ def sections(shown: Shown) -> Iterator[Section]:
     for number, info in enumerate(shown.sets(Role.UNIT_TEST)):
         if shown.detectors:
             content = _unit_tests(shown, info)
-            yield Section(f"tests{number}", f"{info.name}: unit tests", info.name, "unit_tests.html", content)
+            yield Section(f"tests{number}", f"{info.name}: which tests fail?", info.name, "unit_tests.html", content)
 
 
 def _unit_tests(shown: Shown, info: DatasetInfo) -> dict[str, Any]:

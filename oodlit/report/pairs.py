@@ -1,0 +1,111 @@
+"""The pair of network and detector to choose, on the page of several runs."""
+
+import dataclasses
+import re
+from collections.abc import Collection
+from typing import Any
+
+import pandas as pd
+from msgspec import structs
+
+from oodlit.base.roles import Role
+from oodlit.report.box_view import box_choice
+from oodlit.report.detector_choice import answer_tile, answers, choose
+from oodlit.report.headline import partial_text, percent_text, share_text
+from oodlit.report.section import Fact, Pairs, Shown, ShownBoxes, frame
+from oodlit.report.several import Several
+from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.results import Results
+from oodlit.results.comparing.conclusion import UNITS
+from oodlit.results.displayed import renamed
+from oodlit.results.finding import Finding
+from oodlit.results.names import MODEL, distinct
+
+_TILE = "Network and detector to choose"
+_SETS = 4
+"""Maximum number of OOD sets with a tile; the tables show all of them."""
+_NONE = "There is no network and detector to choose, because no values of OOD sets can be compared."
+
+
+def pair_view(several: Several) -> dict[str, Any]:
+    """The tiles and first sentences of the page of several runs, and the findings of these runs."""
+    every = [(title, name) for title, results in several.runs.items() for name in results.detectors]
+    pairs = dict(zip(distinct(f"{title} with {name}" for title, name in every), every, strict=True))
+    joined = _join(several, pairs, {column.dataset for column in several.like if "auroc" not in column.metric})
+    is_image = isinstance(joined, Results)
+    shown: Any = Shown(joined, ThumbnailStyles({}, ""), pairs=pairs) if is_image else ShownBoxes(joined, pairs=pairs)
+    best, facts, sentences = _of_images(shown, several) if is_image else _of_boxes(shown)
+    title, detector = pairs.get(best, ("", ""))
+    name = re.compile(rf"(?<![\w+]){re.escape(detector)}(?![\w+])")
+    found = [finding for finding in several.runs[title].findings if not finding.is_good] if title else []
+    if own := sum(not finding.is_of_detectors or bool(name.search(finding.text)) for finding in found):
+        sentences[0] += f" {'1 finding concerns' if own == 1 else f'{own} findings concern'} this pair; see below."
+    alerts = [*filter(None, [partial_text(joined)])] if is_image else []
+    return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]}
+
+
+def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[str]]:
+    """The pair to choose, tiles and sentences; empty if there is no choice."""
+    joined, choice = shown.results, choose(shown)
+    if choice is None:
+        return "", [], []
+    place = joined.detectors.index(choice.detector)
+    rates = [column for column in shown.columns if column.lower_is_better and not column.is_count]
+    facts = [answer_tile(shown, rates)._replace(label=_TILE)]
+    for column in rates[:_SETS] if len(rates) > 1 else ():
+        cell = column.cells[place]
+        facts.append(Fact(f"{column.label} of this pair on {column.dataset}", cell.text, cell.interval))
+    if (quality := several.quality_of(shown.pairs[choice.detector][0])) == quality:
+        facts.append(Fact("Accuracy of this network", percent_text(quality), joined.id_dataset.name))
+    n, n_id = (sum(len(joined.images(info.name)) for info in shown.sets(role)) for role in (Role.OOD, Role.ID))
+    test = (
+        f"These tests pair {n:,} OOD and {n_id:,} ID images (one-sided, Bonferroni's correction for all pairs,"
+        f" {share_text(joined.settings.confidence)}): this holds for {UNITS['images']}."
+    )
+    return choice.detector, facts, [choice.sentence, *answers(shown), test]
+
+
+def _of_boxes(shown: ShownBoxes) -> tuple[str, list[Fact], list[str]]:
+    best, value, text = box_choice(shown)
+    return (best, [Fact(_TILE, best, value)], [text]) if best else ("", [], [])
+
+
+def _join(several: Several, pairs: Pairs, names: Collection[str]) -> Any:
+    """Join runs into one whose detectors are the pairs, on data sets that can be compared, with all findings."""
+    parts = [
+        renamed(results, {name: pair for pair, (own, name) in pairs.items() if own == title})
+        for title, results in several.runs.items()
+    ]
+    first = parts[0]
+    wanted = {first.id_dataset.name, *names} if names else set()
+    infos = [info for info in first.datasets if info.name in wanted and info.role is not Role.POOL]
+    tables = [part.table[part.table["dataset"].isin(wanted) & (part.table["detector"] != MODEL)] for part in parts]
+    found: dict[Finding, list[str]] = {}
+    for title, results in several.runs.items():
+        for finding in results.findings:
+            found.setdefault(finding, []).append(title)
+    run = structs.replace(
+        first.run,
+        detectors=list(pairs),
+        datasets=infos,
+        thresholds={name: value for part in parts for name, value in part.run.thresholds.items()},
+        undefined=[entry for part in parts for entry in part.run.undefined],
+        findings=[structs.replace(f, text=f"In {', '.join(of)}: {f.text}") for f, of in found.items() if not f.is_good],
+        caveat=" ".join(dict.fromkeys(part.run.caveat for part in parts if part.run.caveat)),
+    )
+    changes: dict[str, Any] = {}
+    if isinstance(first, Results) and infos:
+        frames = [pd.concat([part.images(info.name) for info in infos], ignore_index=True) for part in parts]
+        scores = [frame[list(part.detectors)] for frame, part in zip(frames, parts, strict=True)]
+        changes["scores"] = pd.concat([frames[0].drop(columns=list(first.detectors)), *scores], axis=1)
+        run = structs.replace(run, ms_per_image=_costs(parts))
+    return dataclasses.replace(first, table=pd.concat(tables, ignore_index=True), run=run, **changes)
+
+
+def _costs(parts: list[Any]) -> dict[str, float]:
+    """Milliseconds per image of network and detector, if all runs measured them on the same device; else empty."""
+    networks = [part.run.time.backbone_ms for part in parts]
+    if None in networks or len({part.run.trainer.device for part in parts}) > 1:
+        return {}
+    every = zip(networks, parts, strict=True)
+    return {name: cost + network for network, part in every for name, cost in part.run.ms_per_image.items()}
