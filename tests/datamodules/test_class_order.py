@@ -96,7 +96,7 @@ class TestByName:
             streams = [train, val, Stream("other", role, other.source, label_names=other.class_names)]
         with pytest.raises(
             DataError,
-            match=r"data set 'other': 2 of its 3 classes are not among the classes of data set 'train': 'yak'",
+            match=r"data set 'other': 2 of its 3 classes are not among the classes of data set 'train' \('yak'",
         ):
             OODDataModule(streams)
 

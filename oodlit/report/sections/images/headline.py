@@ -46,7 +46,7 @@ def _mark(shown: Shown, column: Column) -> None:
         cell = column.cells[shown.results.detectors.index(name)]
         cell.in_group = bool(in_group) and tells
         if not cell.best and not math.isnan(cell.sort):
-            cell.title += f"; {100 * difference:+.2f} points compared with {best}, corrected p = {p_value:.2g}"
+            cell.title += f"; {100 * difference:+.2f} points relative to {best}, corrected p = {p_value:.2g}"
 
 
 def _costs(shown: Shown) -> list[Column]:
