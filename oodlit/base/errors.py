@@ -17,6 +17,7 @@ OodlitError
 """
 
 import difflib
+import re
 from collections.abc import Collection, Iterable
 
 from oodlit.base.readable import readable
@@ -59,11 +60,14 @@ class UnknownNameError(OodlitError, LookupError):
         Example:
             >>> str(UnknownNameError.of("detector", "mahalonobis", ["msp", "mahalanobis"]))
             "unknown detector 'mahalonobis'; did you mean 'mahalanobis'? Known: mahalanobis, msp"
+            >>> str(UnknownNameError.of("preset of KNN", "paper", ["best"]))
+            "unknown preset 'paper' of KNN. Known: best"
         """
         choices, name = sorted(known), name if len(name) <= 200 else f"{name[:200]}..."  # comparing takes time
         hint = suggestion(name, choices)
         listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""
-        return cls(f"unknown {kind} {name!r}{f'; {hint}' if hint else '.'}{listing}")
+        text = re.sub(r"(?= (?:of|in|beside) |$)", lambda _: f" {name!r}", kind, count=1)
+        return cls(f"unknown {text}{f'; {hint}' if hint else '.'}{listing}")
 
     @classmethod
     def check(cls, kind: str, name: str, known: Collection[str]) -> None:

@@ -101,7 +101,7 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
     if not isinstance(path, str):
         raise UsageError(f"{where}: class_path must be the name of a class, got {shortened(path)}")
     if odd := [str(key) for key in value if key not in CLASS_KEYS]:
-        raise UnknownNameError.of(f"key beside class_path {path}:", odd[0], CLASS_KEYS)
+        raise UnknownNameError.of(f"key beside class_path {path}", odd[0], CLASS_KEYS)
     path, maker = find(path, kinds, where, packages)
     if not callable(maker):
         raise UsageError(f"{where}: {path} must be a class or a function")

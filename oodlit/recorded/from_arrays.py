@@ -84,7 +84,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
     if not isinstance(content, Mapping) or "id" not in content:
         raise InvalidArgumentError(f"{file}: expected at least the line `id: FILE`; see docs/features.md")
     for key in content:
-        UnknownNameError.check(f"key in {file}:", str(key), KEYS)
+        UnknownNameError.check(f"key in {file}", str(key), KEYS)
     return recorded_parts(**{key: _resolved(key, value, file) for key, value in content.items()})
 
 

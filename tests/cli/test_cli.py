@@ -87,7 +87,7 @@ def test_module_can_be_run() -> None:
     ("arguments", "message"),
     [
         ("lst", "unknown command 'lst'; did you mean 'list'"),
-        ("shards bild", "unknown command of 'oodlit shards' 'bild'; did you mean 'build'"),
+        ("shards bild", "unknown command 'bild' of 'oodlit shards'; did you mean 'build'"),
         ("demo cifar", "NAME: invalid value cifar; choose one of 'digits', 'severity', 'objects', 'imagenet'"),
         ("demo --seed x", "--seed: expected int, got x"),
         ("demo --bogus", "unknown option 'bogus'; did you mean 'out'? Known: accelerator, debug, out, seed"),
@@ -122,7 +122,7 @@ def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFi
         ("--detectors=MSP", "--detectors: expected a list, got MSP; write --detectors=[MSP]"),
         (
             "--data.init_args.per_tst=3",
-            "unknown argument of oodlit.datamodules.DigitsBenchmark 'per_tst'; did you mean",
+            "unknown argument 'per_tst' of oodlit.datamodules.DigitsBenchmark; did you mean",
         ),
         ("--tpr=95", "tpr"),
         ("--backbone=test_resnet_typo", "unknown backbone 'test_resnet_typo'; did you mean"),
@@ -143,7 +143,7 @@ def test_wrong_argument_of_a_detector_names_class_and_option(
     wrong.write_text(config.read_text().replace("k: 5", "kk: 5"))
     assert main(["evaluate", "--config", str(wrong)]) == 2
     line = one_line(capsys.readouterr().err)
-    assert "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'" in line
+    assert "unknown argument 'kk' of oodlit.detectors.KNN; did you mean 'k'" in line
 
 
 def test_failed_run_is_one_line_with_exit_code_1_and_a_traceback_on_demand(

@@ -96,19 +96,19 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number must return a Module, got 3"),
         # unknown names at every depth
-        (KNN % "{kk: 1}", "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'? Known: bank_size, k"),
+        (KNN % "{kk: 1}", "unknown argument 'kk' of oodlit.detectors.KNN; did you mean 'k'? Known: bank_size, k"),
         (
             REACT % "{class_path: Energy, init_args: {temprature: 1}}",
-            "unknown argument of oodlit.detectors.Energy 'temprature'; did you mean 'temperature'? Known: temperature",
+            "unknown argument 'temprature' of oodlit.detectors.Energy; did you mean 'temperature'? Known: temperature",
         ),
         (
             STREAM % "cache: {atempts: 0}",
-            "unknown argument of oodlit.datamodules.shards.remote.Cache 'atempts'; did you mean 'attempts' or"
+            "unknown argument 'atempts' of oodlit.datamodules.shards.remote.Cache; did you mean 'attempts' or"
             " 'timeout_s' or 'max_bytes'? Known: attempts, backoff_s, folder, max_bytes, storage_options, timeout_s",
         ),
         (
             "--backbone={class_path: own_of_errors.Open, init_args: {dept: 0}}",
-            "unknown argument of own_of_errors.Open 'dept'; did you mean 'depth'? Known: depth, extra, width",
+            "unknown argument 'dept' of own_of_errors.Open; did you mean 'depth'? Known: depth, extra, width",
         ),
         (
             "--detectors=[{class_path: MSP, init_args: {temperature: 1}}]",
@@ -116,7 +116,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--detectors=[{class_path: KNN, init_arg: {k: 1}}]",
-            "unknown key beside class_path KNN: 'init_arg'; did you mean 'init_args' or 'dict_kwargs'?"
+            "unknown key 'init_arg' beside class_path KNN; did you mean 'init_args' or 'dict_kwargs'?"
             " Known: class_path, dict_kwargs, init_args",
         ),
         (STREAM % "role: odd", "unknown role 'odd'; did you mean 'ood'? Known: id, ood, pool, shift, train, unit_test"),
@@ -205,7 +205,9 @@ def test_a_folder_that_is_missing_is_reported_by_the_benchmark(capsys: pytest.Ca
     option = "--data={class_path: ImageNetBenchmark, init_args: {root: nowhere, sets: [ninco]}}"
     assert main(["evaluate", "--config", "run.yaml", option]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("oodlit evaluate: error: nowhere/imagenet_val: ImageNet-1k, validation images not found")
+    assert error.startswith(
+        "oodlit evaluate: error: nowhere/imagenet_val: expected ImageNet-1k, validation images, found"
+    )
     assert error.count("\n") == 1
 
 

@@ -88,7 +88,7 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
         (["--logger", "tensorbord"], "unknown logger 'tensorbord'; did you mean 'tensorboard'?"),
         (
             ["--logger", "wandb", "--logger.projekt", "x"],
-            "unknown argument of oodlit.cli.running.loggers.wandb 'projekt'",
+            "unknown argument 'projekt' of oodlit.cli.running.loggers.wandb",
         ),
         (["--logger", "MSP"], "MSP is not a Logger"),
     ],

@@ -173,7 +173,7 @@ def _streams(value: Any) -> Any:
         (lambda c: c["backbone"].update(class_path="own_of_tset.Net"), "No module named 'own_of_tset'"),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"widht": 1}}),
-            "unknown argument of own_of_test.Net 'widht'; did you mean 'width'",
+            "unknown argument 'widht' of own_of_test.Net; did you mean 'width'",
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"width": "x"}}),

@@ -47,5 +47,5 @@ def test_shards_of_another_set_serve_a_list_only(root) -> None:  # noqa: F811
 
 
 def test_descriptions_with_wrong_means() -> None:
-    with pytest.raises(UnknownNameError, match="unknown set of 'mine' 'suns'; did you mean 'sun'"):
+    with pytest.raises(UnknownNameError, match="unknown set 'suns' of 'mine'; did you mean 'sun'"):
         BenchmarkDescription("mine", "Mine", (BenchmarkSet("sun"),), aggregates={"far": ("suns",)})

@@ -158,7 +158,7 @@ def test_missing_sets_and_wrong_numbers(root: Path, tmp_path: Path) -> None:
         Benchmark("clip-four", tmp_path, complete=False)
     with pytest.raises(UnknownNameError, match=r"openood-v1\.5"):
         Benchmark("openood-v1.6", root)
-    with pytest.raises(UnknownNameError, match="set of 'ninco'"):
+    with pytest.raises(UnknownNameError, match="of 'ninco'"):
         Benchmark("ninco", root, sets=["sun"])
     with pytest.raises(InvalidArgumentError, match="object detectors"):
         Benchmark("fmiyc", root)

@@ -285,6 +285,6 @@ def test_bad_arguments():
         InvalidArgumentError, match=r"'pixel_perm' permutes the pixels of an ID image; pass one as image="
     ):
         draw("pixel_perm", 3, 3, index=0)
-    with pytest.raises(UnknownNameError, match="unknown format of unit tests 'GIF'"):
+    with pytest.raises(UnknownNameError, match="unknown format 'GIF' of unit tests"):
         encode(draw("black", 1, 1, index=0), "GIF")
     assert set(FORMATS) == {"PNG", "JPEG"}

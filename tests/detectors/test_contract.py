@@ -106,7 +106,7 @@ def test_unknown_names_give_the_nearest() -> None:
         find("torch.nn.Linear")
     with pytest.raises(InvalidArgumentError, match=re.escape("'nowhere.Mine' cannot be imported")):
         find("nowhere.Mine")
-    with pytest.raises(UnknownNameError, match="unknown preset of ReAct 'p99-trian'; did you mean 'p99-train'"):
+    with pytest.raises(UnknownNameError, match="unknown preset 'p99-trian' of ReAct; did you mean 'p99-train'"):
         ReAct.preset("p99-trian")
 
 

@@ -97,7 +97,7 @@ def test_what_has_to_be_said() -> None:
         threshold_of(results, "mine", dataset="near")
     with pytest.raises(InvalidArgumentError, match=r"got 1; .* accepts"):
         threshold_of(results, "mine", fpr=1, dataset="near")
-    with pytest.raises(UnknownNameError, match="detector in these results"):
+    with pytest.raises(UnknownNameError, match="in these results"):
         threshold_of(results, "yours")
     text = str(threshold_of(results, "mine", fpr=0, dataset="near"))
     assert text.endswith("accepts at most 0 % of the 2 images of near; refuses 1 of 3 ID images")

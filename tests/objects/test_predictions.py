@@ -198,7 +198,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     refused("2 of 3 boxes have a category_id; expected all or none", category_id=[17, None, 17])
     refused("1 boxes or confidences are not finite", confidence=[0.1, float("nan"), 0.2])
     refused("image_id to be text or integers, got double", image_id=[1.0, 2.0, 3.0])
-    with pytest.raises(UnknownNameError, match=r"unknown column of boxes\.parquet 'enrgy'; did you mean 'energy'"):
+    with pytest.raises(UnknownNameError, match=r"unknown column 'enrgy' of boxes\.parquet; did you mean 'energy'"):
         read_predictions(as_parquet(tmp_path, columns()), near, scores=["enrgy"])
     (tmp_path / "bad.parquet").write_text("no")
     with pytest.raises(DataError, match="cannot be read as Parquet"):

@@ -234,7 +234,7 @@ def test_side_by_side_shows_cuts_and_counts() -> None:
     assert wide.loc["g", "tau"] == found.threshold("g")
     with pytest.raises(UnknownNameError, match="unknown OOD split 'nera'; did you mean 'near'"):
         found.side_by_side("nera")
-    with pytest.raises(UnknownNameError, match="unknown detector in these results 'x'"):
+    with pytest.raises(UnknownNameError, match="unknown detector 'x' in these results"):
         found.threshold("x")
     with pytest.raises(UnknownNameError, match="unknown value 'near/g/ap_x'"):
         found.value("ap_x", dataset="near", detector="g")
@@ -358,5 +358,5 @@ def test_settings_are_checked(change: dict[str, object], message: str) -> None:
 
 
 def test_thresholds_by_detector_are_given_for_every_detector() -> None:
-    with pytest.raises(UnknownNameError, match="unknown detector in tau= 'h'"):
+    with pytest.raises(UnknownNameError, match="unknown detector 'h' in tau="):
         ObjectSettings(tau={"g": 1.0}).given_tau("h")

@@ -54,9 +54,9 @@ def test_figures_of_many_detectors_and_several_models(results):
     assert [t.get_text() for t in figure.axes[0].texts] == ["one", "two"]
     with pytest.raises(InvalidArgumentError, match="2 results and 1 names"):
         plots.accuracy_fpr([results, results], names=["one"])
-    with pytest.raises(UnknownNameError, match="unknown detector in these results 'god'; did you mean 'good'"):
+    with pytest.raises(UnknownNameError, match="unknown detector 'god' in these results; did you mean 'good'"):
         results.plot("roc", detectors=["god"])
-    with pytest.raises(UnknownNameError, match="class of 'near'"):
+    with pytest.raises(UnknownNameError, match="of 'near'"):
         results.plot("roc", ood_class="sea")
     assert "sky" in results.plot("roc", ood_class="sky").axes[0]._left_title.get_text()
 
@@ -139,7 +139,7 @@ def test_undefined_classes_are_the_last_and_equal_ones_in_order_of_their_names()
 def test_another_metric_per_class(results):
     grid = plots.fpr_per_class.describe(results, metric="auroc")
     assert grid.title == "AUROC per class of near"
-    with pytest.raises(UnknownNameError, match="metric per class of 'near': 'fpr96'"):
+    with pytest.raises(UnknownNameError, match="metric per class 'fpr96' of 'near'"):
         results.plot("fpr_per_class", metric="fpr96")
 
 

@@ -122,7 +122,7 @@ def test_rows_can_be_chosen(results: Results) -> None:
     table = paper_table(results, ["auroc"], detectors=["knn", "msp"])
     assert table.names == ("KNN", "msp")
     assert [(one.dataset, one.metric) for one in table.columns] == [("far", "AUROC")]
-    with pytest.raises(UnknownNameError, match="unknown detector in these results 'kn'; did you mean 'knn'"):
+    with pytest.raises(UnknownNameError, match="unknown detector 'kn' in these results; did you mean 'knn'"):
         paper_table(results, detectors=["kn"])
     with pytest.raises(InvalidArgumentError, match=r"write \['knn'\]"):
         results.to_latex(detectors="knn")

@@ -317,7 +317,7 @@ def test_one_run_or_none_is_no_comparison(runs: dict[str, Results]) -> None:
         run_columns({})
     with pytest.raises(UnknownNameError, match="common data set"):
         values_of_runs(runs, "nowhere")
-    with pytest.raises(UnknownNameError, match="metric of 'near'"):
+    with pytest.raises(UnknownNameError, match="of 'near'"):
         values_of_runs(runs, "near", "aupr_s")
 
 

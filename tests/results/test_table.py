@@ -233,7 +233,7 @@ def test_bad_scores_are_refused():
     moved = frame["group"].where(frame["key"] != "near/0005", 3)
     with pytest.raises(DataError, match=r"'near': 1 of 90 images have a group outside 0\.\.2, first: near/0005"):
         Results.from_scores(frame.assign(group=moved), DATASETS, DETECTORS)
-    with pytest.raises(UnknownNameError, match="unknown data set in the scores 'tests'"):
+    with pytest.raises(UnknownNameError, match="unknown data set 'tests' in the scores"):
         Results.from_scores(frame, DATASETS[:-1], DETECTORS)
     with pytest.raises(InvalidArgumentError, match=r"missing columns \['energy'\]"):
         Results.from_scores(frame, DATASETS, ["energy"])
@@ -253,7 +253,7 @@ def test_bad_settings_are_refused():
         Results.from_scores(frame, [*DATASETS, DATASETS[0]], DETECTORS)
     with pytest.raises(InvalidArgumentError, match="class names occur twice: a"):
         DatasetInfo("x", Role.OOD, ("a", "a"))
-    with pytest.raises(UnknownNameError, match=r"class of 'near' 'skyy'; did you mean 'sky'"):
+    with pytest.raises(UnknownNameError, match=r"class 'skyy' of 'near'; did you mean 'sky'"):
         Results.from_scores(frame, DATASETS, DETECTORS, classes={"near": ["skyy"]})
     for change, message in (
         ({"tpr": 95.0}, "tpr .* got 95"),

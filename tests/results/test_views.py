@@ -165,7 +165,7 @@ def test_unknown_names(results):
         results.value("mean_fpr96", dataset="near", detector="good")
     with pytest.raises(UnknownNameError, match="unknown data set 'nearr'"):
         results.per_class("nearr")
-    with pytest.raises(UnknownNameError, match="unknown metric per class of 'near': 'fpr'"):
+    with pytest.raises(UnknownNameError, match="unknown metric per class 'fpr' of 'near'"):
         results.per_class("near", "fpr")
     with pytest.raises(UnknownNameError, match="unknown figure 'bars'"):
         results.plot("bars")
@@ -191,7 +191,7 @@ def test_images_that_two_sets_share_are_counted_once():
 
 
 def test_a_summary_of_no_known_metric_is_refused(results):
-    with pytest.raises(UnknownNameError, match="metric of a data set 'fpr96'; did you mean"):
+    with pytest.raises(UnknownNameError, match="metric 'fpr96' of a data set; did you mean"):
         results.summary(["fpr95", "fpr96"])
 
 
@@ -214,7 +214,7 @@ def test_threshold_and_accepted_images(results):
     rows, total = tied.accepted("good", limit=3)
     assert (list(rows["key"]), total) == (["far/0000", "far/0001", "far/0002"], 130)
     for ask in (results.threshold, results.accepted):
-        with pytest.raises(UnknownNameError, match="unknown detector in these results 'god'; did you mean 'good'"):
+        with pytest.raises(UnknownNameError, match="unknown detector 'god' in these results; did you mean 'good'"):
             ask("god")
 
 

@@ -161,7 +161,8 @@ class Locations:
             folder = self.root / description.name
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
             raise MissingSetError(
-                f"{folder}: {description.title} not found (in the folder: {', '.join(there) or 'nothing'}); build it"
-                f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or set `locations`"
+                f"{folder} ({description.title}) does not exist; {str(self.root)!r} contains"
+                f" {', '.join(there) or 'nothing'}. Build it with `oodlit shards build {description.name} SOURCE --out"
+                f" {folder}`, or set `locations`"
             )
         return set_stream(description, location, complete=self.complete, any_set=self.any_set)

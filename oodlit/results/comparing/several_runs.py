@@ -106,7 +106,7 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
     UnknownNameError.check("common data set", dataset, {column.dataset for column in columns})
     own = {column.metric: column for column in columns if column.dataset == dataset}
     metric = metric or next(iter(own))
-    UnknownNameError.check(f"headline metric of {dataset!r}:", metric, own)
+    UnknownNameError.check(f"headline metric of {dataset!r}", metric, own)
     if own[metric].reason:
         raise InvalidArgumentError(f"{metric} of {dataset!r} cannot be compared: {own[metric].reason}")
     return values_of_column(runs, own[metric])

@@ -44,7 +44,7 @@ def per_class(results: RunResults, dataset: str, metric: str | None = None) -> p
     info = results.dataset(dataset)
     metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else results.settings.fpr_name)
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
-    UnknownNameError.check(f"metric per class of {dataset!r}:", metric, [*map(str, rows["metric"].unique())])
+    UnknownNameError.check(f"metric per class of {dataset!r}", metric, [*map(str, rows["metric"].unique())])
     rows = rows[rows["metric"] == metric]
     wide = rows.pivot(index="ood_class", columns="detector", values="value")
     names = rows["ood_class"].unique().tolist() if info.role is Role.POOL else info.class_names  # levels of a pool
