@@ -267,13 +267,13 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
         except AttributeError:
             linear = [n for n, m in network.named_modules() if _is_linear(m)]
             near = UnknownNameError.of("layer", head, linear[-12:])
-            raise InvalidArgumentError(f"head={head!r}: the network has no such layer; {near}") from None
+            raise InvalidArgumentError(f"head={head!r}: {near}") from None
         candidates = _candidates(chosen)
         if not candidates and any(p.ndim > 1 for p in chosen.parameters()) and not isinstance(chosen, _CONVOLUTIONS):
             candidates = [[chosen]]  # a custom layer; the first forward pass shows whether it is linear
         if not candidates:
             raise InvalidArgumentError(
-                f"expected head={head!r} to be a Linear or 1x1 Conv2d layer, got {type(chosen).__name__}"
+                f"expected head={head!r} to be a Linear or 1x1 Conv2d layer, got {str(chosen).splitlines()[0]}"
             )
     return tuple(tuple(names[id(layer)] for layer in candidate) for candidate in candidates)
 

@@ -146,7 +146,7 @@ def test_network_without_classifier_needs_one_named():
 
 
 def test_head_that_does_not_exist_names_the_near_ones():
-    with pytest.raises(InvalidArgumentError, match=r"head='haed': the network has no such layer.*'head'"):
+    with pytest.raises(InvalidArgumentError, match=r"head='haed': unknown layer 'haed'.*'head'"):
         OODModule(TinyConvNet(6), head="haed")
     with pytest.raises(InvalidArgumentError, match=r"expected head='conv' to be a Linear"):
         OODModule(TinyConvNet(6), head="conv")

@@ -159,7 +159,7 @@ class Locations:
         location = self.find(description.name)
         if location is None:
             folder = self.root / description.name
-            there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
+            there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
             raise MissingSetError(
                 f"{folder} ({description.title}) does not exist; {str(self.root)!r} contains"
                 f" {', '.join(there) or 'nothing'}. Build it with `oodlit shards build {description.name} SOURCE --out"

@@ -95,11 +95,10 @@ def map_files(
 
 class _NoImageError(DataError):
     def __init__(self, files: Files, source: object) -> None:
-        some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
+        some = f" (first: {', '.join(map(repr, list(files.paths)[:3]))})" if files.paths else ""
         where = f"{source}: " if isinstance(source, str | Path) else ""
         super().__init__(
-            f"{where}found no image of this set among {len(files.paths)} files (first: {some}); check the"
-            " source and its layout"
+            f"{where}found no image of this set among {len(files.paths)} files{some}; check the source and its layout"
         )
 
 

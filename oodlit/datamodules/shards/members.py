@@ -78,8 +78,8 @@ class RawSample:
             return f"several images share one key (fields {names}); rename them"
         if any("." in name for name in self.fields):
             return (
-                f"found no image field, only unknown fields {names}. WebDataset splits names at the first dot;"
-                " build the shards with oodlit, which escapes dots in file names"
+                f"found no image field, only unknown fields {names} (WebDataset splits names at the first dot;"
+                " shards built by oodlit escape dots)"
             )
         return f"expected an image field ({', '.join(IMAGE_FIELDS)}), got fields {names}"
 

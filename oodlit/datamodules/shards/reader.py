@@ -238,9 +238,8 @@ def shard_stream(
     source = ShardSource(shards, split=split, cache=cache, damaged=damaged)
     name, role = name or source.info.name, role or source.info.role
     if not name or role is None:
-        raise InvalidArgumentError(
-            f"{mask_text(str(shards))}: no manifest specifies the {'role' if name else 'name'} of the data set; pass it"
-        )
+        what = "role" if name else "name"
+        raise InvalidArgumentError(f"{mask_text(str(shards))}: no manifest specifies the {what}; pass {what}=...")
     return Stream(name, role, source, tuple(source.info.class_names if class_names is None else class_names))
 
 

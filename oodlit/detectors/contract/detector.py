@@ -131,7 +131,7 @@ class Detector(Configured, ABC):
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
-            raise RequirementError(f"{self!r} requires training images; missing statistics: {', '.join(missing)}")
+            raise RequirementError(f"{self!r} requires training images, but got none for {', '.join(missing)}")
         if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
             head = head.to("cpu")
         self._fitted = False
