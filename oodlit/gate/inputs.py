@@ -91,7 +91,7 @@ def _transformed(
     try:
         picture = to_rgb(image if isinstance(image, Image.Image) else decode(image))
     except (DataError, OSError) as error:  # PIL opens a picture before it decodes it
-        raise DataError(f"Gate: image {place} cannot be read: {error}") from error
+        raise DataError(f"Gate: image {place} cannot be read ({error})") from error
     made = transform(picture)
     if not isinstance(made, Tensor):
         raise InvalidArgumentError(f"Gate: image {place}: expected the transform to return a tensor, got {_kind(made)}")
@@ -105,8 +105,9 @@ def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -
     if not fits or not image.is_floating_point():
         all_of = "all images of the run" if one_shape else "the images of the run"
         raise InvalidArgumentError(
-            f"Gate: image {place}: expected a floating-point tensor of shape {tuple(shape)}, as {all_of} had after the"
-            f" transform, got shape {tuple(image.shape)} and {image.dtype}; pass PIL images to apply the transform"
+            f"Gate: image {place}: expected a floating-point tensor of shape {tuple(shape)}, as {all_of} had after"
+            f" the transform, got shape {tuple(image.shape)} and {image.dtype}; transform tensors before you pass"
+            " them"
         )
     return image
 
@@ -126,4 +127,4 @@ def _kind(value: object) -> str:
         return "a numpy array; convert it with PIL.Image.fromarray"
     if isinstance(value, Tensor) and not _is_dense(value):
         return f"a tensor of layout {value.layout} on {value.device}; pass a dense one"
-    return f"a {type(value).__name__}"
+    return type(value).__name__

@@ -181,7 +181,7 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_arg": {}}),
-            "own_of_test.Net: 'init_arg'; did you mean 'init_args'",
+            "'init_arg' beside class_path own_of_test.Net; did you mean 'init_args'",
         ),
         (lambda c: c.update(backbone=3), "--backbone: expected str or class_path and init_args, got 3"),
         (_streams([{"class_path": "shard_strem"}]), "'shard_strem'; did you mean 'shard_stream'"),
