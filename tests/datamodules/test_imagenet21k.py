@@ -216,7 +216,7 @@ def test_damaged_and_ambiguous_sources(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=f"{POOL[0]} exists as a folder and as a tar"):
         list_imagenet21k(places["folders"], **SMALL)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no class folder or"):
+    with pytest.raises(DataError, match="found no class folder"):
         class_files(tmp_path / "empty", str.isdigit)
     with pytest.raises(DataError, match="does not exist"):
         class_files(tmp_path / "nowhere", str.isdigit)

@@ -28,7 +28,7 @@ def get(name: str, *, out: Path = Path("data")) -> int:
     say(f"{about.title}; license: {about.licence}")
     if about.by_hand or not about.files:
         say(f"{name} cannot be downloaded by this command: {about.by_hand or f'see {about.source}'}")
-        say(f"Put it into {out / name}, then run: oodlit data check {out}")
+        say(f"Put the files into {out / name}, then run: oodlit data check {out}")
         return 1
     columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TransferSpeedColumn()
     for file in about.files:

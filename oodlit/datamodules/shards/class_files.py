@@ -76,7 +76,7 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> Classes:
     else:
         raise DataError(f"{root} does not exist; expected a folder of class folders or tars, or a tar")
     if not found:
-        raise DataError(f"{root}: no class folder or <class>.tar found; is this the right folder?")
+        raise DataError(f"{root}: found no class folder and no <class>.tar; pass the folder of the classes")
     return dict(sorted(found.items()))
 
 
