@@ -195,7 +195,7 @@ def test_names_of_programs_say_what_they_are(gate: Gate, tmp_path: Path, name: s
 def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image.new("RGB", (8, 8))
     for images, message in (
-        (np.zeros((8, 8, 3)), "got a numpy array; .*PIL.Image.fromarray"),
+        (np.zeros((8, 8, 3)), r"got a numpy array; .*PIL\.Image.fromarray"),
         ([image, "seven.png"], "image 1: expected a PIL image, .* got str"),
         (torch.zeros(1, 8, 8), r"image 0: .* got shape \(1, 8, 8\)"),
         (torch.zeros(3, 8, 8, dtype=torch.uint8), r"as all images of the run had .* torch.uint8"),
