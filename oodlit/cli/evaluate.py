@@ -153,8 +153,8 @@ def _check(given: dict[str, Any]) -> None:
         raise UsageError("--untrained requires a network, and fits detectors for it; omit --features and --fitted")
     if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
-            "--untrained requires the name of a network, to create it with random weights: a timm name, or a dotted"
-            f" path such as my_package.MyNet with --weights FILE; got a {type(given['backbone']).__name__}"
+            "--untrained builds the network again with random weights; expected a timm name, or a dotted path such"
+            f" as my_package.MyNet with --weights FILE, got {type(given['backbone']).__name__}"
         )
     if given["data"] is not None and given["benchmark"] is not None:
         raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
