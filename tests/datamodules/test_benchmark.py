@@ -157,7 +157,7 @@ def test_what_is_missing_is_said(root, tmp_path):
         ImageNetBenchmark(root, ["ninco"], locations={"imagenet_val": fifty_thousand(tmp_path)})
     with pytest.raises(DataError, match=r"textures \(.*\) does not exist; .* contains imagenet_r, imagenet_val, ninco"):
         ImageNetBenchmark(root, ["textures"], complete=False)
-    with pytest.raises(DataError, match=r"imagenet_train: .* not found"):
+    with pytest.raises(DataError, match=r"imagenet_train \(.*\) does not exist"):
         ImageNetBenchmark(root, [], train=True, complete=False)
     with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
         ImageNetBenchmark(root, ["nincoo"], complete=False)
