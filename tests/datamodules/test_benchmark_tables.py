@@ -169,7 +169,7 @@ def test_generated_sets_without_listed_images_are_left_out(root: Path, tmp_path:
     for name in ("imagenet_val", "ssb_hard", "imagenet_r"):
         (tmp_path / name).symlink_to(root / name)
     about = describe_benchmark("openood-v1.5")
-    with pytest.raises(DataError, match=f"{tmp_path / 'ninco'}: NINCO .* not found"):
+    with pytest.raises(DataError, match=f"{tmp_path / 'ninco'} .NINCO.* does not exist"):
         Benchmark("openood-v1.5", tmp_path, sets=["ninco"])
     for reason in ("6 of 6 listed images were not found", r"pip install 'oodlit\[corruptions\]'"):
         with pytest.warns(MissingSetWarning) as caught:

@@ -191,7 +191,7 @@ def test_the_limit_of_pixels_may_be_set():
 
 
 def test_benchmarks_take_it(tmp_path):
-    with pytest.raises(DataError, match="not found"):
+    with pytest.raises(DataError, match="does not exist"):
         ImageNetBenchmark(tmp_path, decode_on_device=True)
 
 
