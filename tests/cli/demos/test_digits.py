@@ -54,7 +54,7 @@ def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
 
 def test_the_sentence_for_a_prior_of_one_percent_is_printed_below_the_table(demo: tuple[Path, str]) -> None:
     below = " ".join(demo[1].rpartition("Thresholds accept")[2].split())
-    assert f"{operating_sentence(Results.load(demo[0]), prior=0.01)}." in below
+    assert f"{operating_sentence(Results.load(demo[0]), 'digits_near', prior=0.01)}." in below
     assert "If 1 % of the images are unknown, like those of digits_near," in below
 
 
