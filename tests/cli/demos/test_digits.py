@@ -12,7 +12,7 @@ from oodlit.cli.main import main
 from oodlit.detectors import detectors
 from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import Results, operating_sentence
+from oodlit.results import Results, controls, operating_sentence
 from oodlit.results.display_names import display_names
 
 
@@ -66,6 +66,16 @@ def test_page_and_data_are_there(demo: tuple[Path, str]) -> None:
     assert list((out / "shards").rglob("*.tar"))
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert run["counts"]["unit_tests"] == 17 * 50
+
+
+def test_means_over_sets_and_controls_are_on_the_page(demo: tuple[Path, str]) -> None:
+    results, page = Results.load(demo[0]), (demo[0] / "report.html").read_text(encoding="utf-8")
+    assert results.settings.aggregates == {"near": ["digits_near"], "far": ["digits_far"]}
+    for mean in results.settings.aggregates:
+        assert f"{mean}: mean over digits_{mean}" in page
+        assert all(results.value("auroc", dataset=mean, detector=name) >= 0 for name in results.detectors)
+    assert set(controls(results)["control"]) == {"halves", "training", "covariate", "semantic"}
+    assert "Means over data sets and controls" in page
 
 
 def test_network_has_learned_something(demo: tuple[Path, str]) -> None:
