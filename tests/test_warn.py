@@ -17,7 +17,7 @@ def test_a_warning_is_at_the_line_of_the_user_at_any_depth() -> None:
     with pytest.warns(UndefinedMetricWarning) as caught:
         auroc([1.0], [])
     assert {Path(one.filename).parent for one in caught} == {Path(__file__).parent}  # here, or the checks of types
-    rows = {"logits": torch.eye(4).repeat(5, 1)}
+    rows = {"logits": 5 * torch.eye(4).repeat(5, 1)}
     with pytest.warns(UserWarning, match="'vim' is skipped") as caught:  # warned within Lightning's calls
         evaluate_arrays(id=rows, ood={"far": rows}, detectors=[MSP(), ViM()])
     skipped = [one for one in caught if "is skipped" in str(one.message)]
