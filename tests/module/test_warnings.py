@@ -12,7 +12,7 @@ from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
 
 IMAGES = arithmetic(12, 3, 8, 8).float()
-FEATURES = "ignore:.*the features .the .* inputs of"
+FEATURES = "ignore:.*the features do not determine"
 PROBABILITIES = "ignore:.*outputs look like"
 
 
