@@ -143,7 +143,7 @@ def test_a_fit_belongs_to_the_transform_of_the_data(tmp_path):
     predict([Mahalanobis()], picture_streams(), transform=Scaled(1.0), output_dir=tmp_path, num_thumbnails=0)
     saved = {"fitted": tmp_path / "fitted"}
     predict(None, picture_streams()[1:], transform=Scaled(1.0), **saved)
-    with pytest.raises(ValueError, match="fingerprint"):
+    with pytest.raises(ValueError, match="the transform differs"):
         predict(None, picture_streams()[1:], transform=Scaled(2.0), **saved)
 
 
