@@ -223,7 +223,7 @@ def test_saved_fits_are_used_again_and_refused_for_other_weights(tmp_path):
     other = make_module()
     with torch.no_grad():
         other.network.get_submodule("head").weight[0, 0] += 1
-    with pytest.raises(FingerprintError, match="fingerprint"):
+    with pytest.raises(FingerprintError, match="belongs to another backbone"):
         run(None, module=other, **with_module)
 
 
