@@ -259,7 +259,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
     [
         ({"id": {"logit": LOGITS}}, "'logit'; did you mean 'logits'"),
         ({"id": {"labels": [1]}}, r"with features or logits; got only \['labels'\]"),
-        ({"id": {"logits": LOGITS, "labels": [1, 2]}}, r"number of images: \{'logits': 4, 'labels': 2\}"),
+        ({"id": {"logits": LOGITS, "labels": [1, 2]}}, r"number of images, got \{'logits': 4, 'labels': 2\}"),
         ({"id": {"logits": LOGITS, "labels": [0.5] * 4}}, "integers"),
         ({"id": {"logits": LOGITS[0]}}, r"got \(3,\)"),
         ({"id": {"logits": LOGITS.long()}}, "floating point"),
