@@ -65,7 +65,11 @@ def risk_table(
             columns.append(PaperColumn(dataset, heading, "", tuple(map(PaperCell, map(value_text, values), ends))))
         cells = map(PaperCell, map(three_digits, augrc), [""] * len(names), least)
         columns.append(PaperColumn(dataset, "joint AUGRC", "lower", tuple(cells)))
-        notes += [f"-: {dataset}, {shown[name]}: {reason}." for name, reason in points["reason"].items() if reason]
+        notes += [
+            f"-: {dataset}, {shown[name]}: {reason}."
+            for name, reason in zip(names, points["reason"], strict=True)
+            if reason
+        ]
     wish, value = next(
         ((wish, value) for wish, value in at.items() if value is not None), ("tpr", results.settings.tpr)
     )
