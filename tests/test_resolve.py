@@ -2,7 +2,7 @@
 
 import pytest
 
-from oodlit.base.resolve import resolve
+from oodlit.base.text.resolve import resolve
 from oodlit.detectors import detectors
 from oodlit.detectors.contract.registry import find
 from oodlit.errors import UnknownNameError

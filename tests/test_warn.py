@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from oodlit import evaluate_arrays
-from oodlit.base.readable import readable
-from oodlit.base.warn import warn
+from oodlit.base.text.readable import readable
+from oodlit.base.text.warn import warn
 from oodlit.detectors import MSP, ViM
 from oodlit.errors import DataError
 from oodlit.metrics import UndefinedMetricWarning, auroc

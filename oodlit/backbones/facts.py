@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 
 IS_RANDOM = (
     "returned different outputs for the same images in two passes, so scores would be random; make the network"

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from oodlit.base.fingerprint import sketch
 from oodlit.base.outputs import version_of
+from oodlit.base.text.warn import warn
 from oodlit.base.value_description import Description, changed, describe, hash_of, shown
-from oodlit.base.warn import warn
 
 SIZES = ((97, 131), (300, 200))
 """Width and height of the pictures for trying transform and network."""

@@ -25,8 +25,8 @@ from oodlit.backbones.returned import (
 )
 from oodlit.base.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.base.outputs import Outputs
+from oodlit.base.text.warn import warn
 from oodlit.base.value_description import hash_of
-from oodlit.base.warn import warn
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 
 Output = int | str | None
 """Part of a network's output: a position, a key or an attribute name; None = all of it."""

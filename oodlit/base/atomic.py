@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 
 ABANDONED_S = 86_400.0
 """Age at which leftover temporary files are removed on file systems without locks: one day."""

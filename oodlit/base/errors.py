@@ -20,7 +20,7 @@ import difflib
 import re
 from collections.abc import Collection, Iterable
 
-from oodlit.base.readable import readable
+from oodlit.base.text.readable import readable
 
 LONGEST = 4000
 """Largest number of characters of a message; names and values from files can have any length."""

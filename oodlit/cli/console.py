@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 
-from oodlit.base.readable import readable
+from oodlit.base.text.readable import readable
 
 
 class _Console(Console):

@@ -119,7 +119,6 @@ def evaluate(
         options=_detection(given),
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
-        config=resolved_config,
         every_detector=every,
         left_out=left_out,
         **_run_options(given),
@@ -134,12 +133,22 @@ _INSTEAD = {"backbone": "backbone", "data": "benchmark"}
 
 
 def _check(given: dict[str, Any]) -> None:
-    """Check numbers, and which of network, data, recorded features, detectors and fit are given."""
+    """Check numbers, and which options are given together."""
     for name in ("max_batches", "batch_size", "num_workers", "devices", "num_nodes"):
         least = 0 if name == "num_workers" else 1
         if given[name] is not None and given[name] < least:
             raise UsageError(f"--{name} must be at least {least}, got {given[name]}")
+    _check_sources(given)
+    _check_untrained(given)
+    if given["detectors"] is not None and given["fitted"] is not None:
+        raise UsageError(
+            "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"
+            " --detectors null"
+        )
 
+
+def _check_sources(given: dict[str, Any]) -> None:
+    """Check which of network, data, benchmark, and recorded features are given."""
     if given["features"] is not None:
         extra = [f"--{name}" for name in ("backbone", "data", "benchmark", "cache") if given[name] is not None]
         extra += [f"--{name}" for name in _faster(given)] + (["--dry_run"] if given["dry_run"] else [])
@@ -149,19 +158,18 @@ def _check(given: dict[str, Any]) -> None:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["incomplete"] and given["benchmark"] is None:
         raise UsageError("--incomplete is for --benchmark; for other data, add --data.complete=false")
+    if given["data"] is not None and given["benchmark"] is not None:
+        raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
+
+
+def _check_untrained(given: dict[str, Any]) -> None:
+    """Check that the network can be built again, with random weights."""
     if given["untrained"] and (given["features"] or given["fitted"]):
         raise UsageError("--untrained requires a network, and fits detectors for it; omit --features and --fitted")
     if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
             "--untrained builds the network again with random weights; expected a timm name, or a dotted path such"
             f" as my_package.MyNet with --weights FILE, got {type(given['backbone']).__name__}"
-        )
-    if given["data"] is not None and given["benchmark"] is not None:
-        raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
-    if given["detectors"] is not None and given["fitted"] is not None:
-        raise UsageError(
-            "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"
-            " --detectors null"
         )
 
 
@@ -198,7 +206,8 @@ def _run_options(given: dict[str, Any]) -> dict[str, Any]:
     """Options of the run."""
     names = ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed", "untrained")
     options = {name: given[name] for name in names}
-    return options | {"weights": None if given["weights"] == "none" else given["weights"]}
+    weights = None if given["weights"] == "none" else given["weights"]
+    return options | {"weights": weights, "config": given["resolved_config"]}
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from oodlit.base.current_folder import import_module
 from oodlit.base.errors import OodlitError, UsageError
 from oodlit.base.lazy import import_hint
 from oodlit.base.plugins import BENCHMARKS, DETECTORS, plugins
-from oodlit.base.resolve import resolve
+from oodlit.base.text.resolve import resolve
 from oodlit.configuration.kinds import fits, type_names
 
 PACKAGES = ("oodlit.datamodules", "oodlit.detectors")

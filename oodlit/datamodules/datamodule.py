@@ -14,7 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.known_classes.class_choice import ClassChoice, chosen_indices
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.base.roles import Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from oodlit.base.current_folder import shared_with_processes
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.roles import NAMES_OF_LABELS
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings

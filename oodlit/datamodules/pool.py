@@ -7,7 +7,7 @@ from operator import itemgetter
 
 from oodlit.base.checks import check_items
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.stream import Sample, Stream, pick_samples
 
 

@@ -12,7 +12,7 @@ from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.benchmarks.lists import published_list
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from oodlit.base.code_identity import code_digest
 from oodlit.base.secrets import mask_text
+from oodlit.base.text.warn import warn
 from oodlit.base.value_description import describe, hash_of
-from oodlit.base.warn import warn
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource

@@ -19,9 +19,9 @@ from oodlit.base.atomic import fsync, move, temporary_folder, write_bytes, write
 from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import ShareLike
 from oodlit.base.json_files import as_type, checksums_of, read_json, to_plain
-from oodlit.base.resolve import resolve
 from oodlit.base.roles import NAMES_OF_LABELS
-from oodlit.base.warn import warn
+from oodlit.base.text.resolve import resolve
+from oodlit.base.text.warn import warn
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.saving import fit_digest
 from oodlit.gate.calibration import Calibration, Decision, calibrate

@@ -13,7 +13,7 @@ from scipy.special import betaln, xlog1py, xlogy
 from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import read_json, to_json, to_plain
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.gate.drift import DriftState, DriftTest
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict

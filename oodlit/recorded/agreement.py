@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.network import Head
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.stream import Stream
 from oodlit.recorded.rows import MemoryRows, Rows
 

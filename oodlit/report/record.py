@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from oodlit.base.json_files import to_json
-from oodlit.base.readable import readable
 from oodlit.base.secrets import mask_text
+from oodlit.base.text.readable import readable
 from oodlit.report.headline import share_text
 from oodlit.report.section import Shown, ShownBoxes
 from oodlit.results.any_results import AnyResults

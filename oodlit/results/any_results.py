@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.errors import UnknownNameError
-from oodlit.base.resolve import resolve
+from oodlit.base.text.resolve import resolve
 from oodlit.results.display_names import display_names
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo, id_dataset

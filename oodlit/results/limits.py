@@ -14,9 +14,9 @@ import yaml  # type: ignore[import-untyped]
 
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.fractions import exact_number
-from oodlit.base.readable import readable
-from oodlit.base.resolve import resolve
 from oodlit.base.roles import UNKNOWN_CLASSES, Role
+from oodlit.base.text.readable import readable
+from oodlit.base.text.resolve import resolve
 from oodlit.base.yaml_files import load_yaml
 from oodlit.metrics.settings import Settings
 from oodlit.results.display_names import display_names
@@ -107,10 +107,7 @@ class Limit:
     ) -> "Limit":
         """Check the names of a limit before a run starts.
 
-        Args:
-            detectors: Names, or a mapping of names to display names.
-            datasets: Names of data sets and of means over them.
-            settings: Settings of the metrics.
+        `detectors` are names, or a mapping of names to display names; `datasets` include means over data sets.
 
         Returns:
             The limit with the name of the detector instead of its display name.

@@ -14,7 +14,7 @@ from oodlit.base.checks import check_names
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.json_files import to_json
 from oodlit.base.roles import Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.metrics.settings import Settings
 from oodlit.results.comparing.against import against
 from oodlit.results.comparing.best import group_of_best
@@ -92,8 +92,7 @@ class Results(RunResults):
             prior: Assumed fractions of OOD images in the traffic, in [0, 1]; adds risk and coverage at each.
             aggregates: OOD sets of each mean over data sets, by the name of the mean: {"near": ["ssb_hard", "ninco"]}.
             controls: Whether findings include the controls, see `oodlit.results.controls`.
-            full_spectrum: Shifted sets that the full-spectrum metrics require; if one is missing, they are undefined.
-                () (default) = the shifted sets of the run.
+            full_spectrum: Shifted sets that the full-spectrum metrics require; () = all that the run has.
             estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
 
         Raises:
@@ -155,9 +154,9 @@ class Results(RunResults):
             )
         table, scores, run, parts = storage.read(directory, ImageRunRecord)
         if run.kind != "images":
+            advice = f"{Path(directory) / storage.TABLE} has all values, and 'oodlit objects report' writes the page"
             raise DataError(
-                f"{directory}: expected results of images, got boxes. Load them with oodlit.objects.ObjectResults.load;"
-                f" {Path(directory) / storage.TABLE} has all values, and 'oodlit objects report' writes the page"
+                f"{directory}: expected results of images, got boxes (oodlit.objects.ObjectResults); {advice}"
             )
         return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
@@ -240,8 +239,7 @@ class Results(RunResults):
             metric: Name of a metric with values per class; None = the FPR.
 
         Returns:
-            One row per class in the order of the data set, one column per detector, and the number `n` of images; for a
-            pool one row per level, without `n`.
+            One row per class, a column per detector, and the number `n` of images; a pool has a row per level, no `n`.
 
         Raises:
             UnknownNameError: The table has no such data set or metric.
@@ -261,8 +259,7 @@ class Results(RunResults):
 
         Returns:
             One row per detector and class: `detector, ood_class, severity, standard_error, auroc, fpr<N>, n_estimation,
-            n_test, levels`. `levels` is text such as "s3" or "s3 s4", empty for a class between levels; `confidence`
-            is the averaged quantity.
+            n_test, levels, confidence`. `levels` is text such as "s3 s4", empty for a class between levels.
 
         Raises:
             UnknownNameError: The data set or detector is unknown.
@@ -273,13 +270,10 @@ class Results(RunResults):
     def levels(self, dataset: str) -> pd.DataFrame:
         """A table of the levels of a pool for all detectors, from the easiest to the hardest classes.
 
-        Args:
-            dataset: Name of the pool.
-
         Returns:
             One row per detector and level s0, s1, ...: `detector, level, auroc, auroc_low, auroc_high, fpr<N>,
-            fpr<N>_low, fpr<N>_high, severity, n_classes, n_test`; NaN where the table has NaN. `severity` is the mean
-            over the classes of the level; `attrs["id_confidence"]` is the mean confidence of ID images by detector.
+            fpr<N>_low, fpr<N>_high, severity, n_classes, n_test`. `severity` is the mean over the classes of the level;
+            `attrs["id_confidence"]` is the mean confidence of ID images by detector.
 
         Raises:
             UnknownNameError: There is no such data set.

@@ -11,7 +11,7 @@ from oodlit.backbones.backbone import Backbone
 from oodlit.base.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.base.outputs import BackboneFacts, Outputs
 from oodlit.base.processes.distributed import Group, gather_objects, is_distributed
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity

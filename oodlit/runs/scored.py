@@ -15,7 +15,7 @@ from oodlit.base.errors import DataError, RunIsCompleteError
 from oodlit.base.outputs import Outputs
 from oodlit.base.processes.distributed import Group, cpu_group, gather_objects
 from oodlit.base.roles import Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import warn_of_changed_files

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from oodlit.base.errors import RequirementError
 from oodlit.base.network import BackboneFacts
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.detectors import Detector
 from oodlit.results.names import some
 

@@ -11,8 +11,8 @@ from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
-from oodlit.base.resolve import plain
-from oodlit.base.warn import warn
+from oodlit.base.text.resolve import plain
+from oodlit.base.text.warn import warn
 
 DETECTORS, DATASETS, BENCHMARKS, PUBLISHED = GROUPS = (
     "oodlit.detectors",

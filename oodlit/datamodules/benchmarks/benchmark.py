@@ -8,7 +8,7 @@ from typing_extensions import Unpack
 
 from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.benchmarks.imagenet import Generated, Locations, MissingSetError
 from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import describe_benchmark

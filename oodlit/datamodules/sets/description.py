@@ -12,7 +12,7 @@ from oodlit.base.errors import DataError, suggestion
 from oodlit.base.json_files import loads
 from oodlit.base.known_classes.imagenet import class_names as imagenet_names
 from oodlit.base.roles import NAMES_OF_LABELS, Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.benchmarks.lists import listed
 from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.shards.listing import is_image

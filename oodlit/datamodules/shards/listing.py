@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from oodlit.base.errors import DataError
 from oodlit.base.roles import KNOWN_CLASSES, Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.keys import printable, repeated
 from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS

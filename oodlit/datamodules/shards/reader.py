@@ -14,7 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.retry import retried
 from oodlit.base.roles import Role
 from oodlit.base.secrets import mask_address, mask_text
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord

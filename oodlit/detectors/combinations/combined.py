@@ -140,7 +140,7 @@ class Combined(Combination):
             raise InvalidArgumentError(f"{self!r}: expected at least one image to calibrate on, got none")
         with plain_mode():
             self._keep_scores(torch.cat(scores)[chosen].double().T.contiguous())
-        self._fit_id = object()
+        self.fit_id = object()
 
     def p_values(self, outputs: Outputs) -> Float[Tensor, "batch parts"]:
         """Return the p-values of the parts in their order, float64.

@@ -44,8 +44,6 @@ class Detector(Configured, ABC):
     `self.keep(name=tensor)`, or with `register_buffer`, are saved, loaded and moved between devices.
 
     Example:
-        A whole detector:
-
         >>> class Largest(TrainFreeDetector):
         ...     needs = frozenset({"logits"})
         ...     reference = Reference("Largest logit", "A. Nonymous", "example", 2024, "https://example.org")
@@ -68,8 +66,7 @@ class Detector(Configured, ABC):
     requirements: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions beyond `needs`, for example non-negative features."""
     invariances: frozenset[str] = frozenset()
-    """Names of invariances that the conformance suite tests; see `oodlit.testing`. Set in the constructor if settings
-    decide."""
+    """Names of invariances that the conformance suite tests (`oodlit.testing`); may be set in the constructor."""
     same_order_as: ClassVar[Mapping[str, str]] = {}
     """Keys of detectors that can rank images identically, each with the reason; reported when a run shows it."""
     log_probability: bool = False
@@ -84,8 +81,7 @@ class Detector(Configured, ABC):
     extra_passes: int = 0
     """Extra forward passes per image, in addition to the one that every run makes."""
     assumes_non_negative: ClassVar[bool] = False
-    """Whether the detector is designed for features after a ReLU. With negative features it is not applicable, adds a
-    note, or loses part of its effect."""
+    """Whether the detector is designed for features after a ReLU, and loses its effect with negative ones."""
     compares_images: bool = False
     """Whether an image is compared with stored training images (a bank), so that the cost grows with their number."""
     notes: tuple[str, ...] = ()
@@ -94,9 +90,9 @@ class Detector(Configured, ABC):
     fitted_on: str = ""
     """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs built by hand."""
 
-    _shapes: Mapping[str, int] = MappingProxyType({})
-    _fit_id: object = None
+    fit_id: object = None
     """Shared by all fits on the same statistics and head; None without a fit."""
+    _shapes: Mapping[str, int] = MappingProxyType({})
 
     if TYPE_CHECKING:
 
@@ -152,7 +148,7 @@ class Detector(Configured, ABC):
         self._shapes = shapes
         if self.has_fit:
             key = () if head is None else memo_key(head.weight, head.offset)
-            self._fit_id = given.memo(("fit", key), object)
+            self.fit_id = given.memo(("fit", key), object)
         self._fitted = True
 
     @final
@@ -191,7 +187,7 @@ class Detector(Configured, ABC):
         """
         for part in self.modules():
             if isinstance(part, Detector):
-                part._fitted, part._fit_id = True, object() if part.has_fit else None
+                part._fitted, part.fit_id = True, object() if part.has_fit else None
         self._shapes, self.notes, self.fitted_on = dict(sizes), tuple(notes), fitted_on
 
     @final
@@ -201,7 +197,7 @@ class Detector(Configured, ABC):
             for name, buffer in other.named_buffers(recurse=False):
                 setattr(own, name, buffer)
             if isinstance(own, Detector) and isinstance(other, Detector):
-                own._fit_id = other._fit_id
+                own.fit_id = other.fit_id
 
     @property
     def identity(self) -> Hashable:
@@ -210,11 +206,11 @@ class Detector(Configured, ABC):
         A write to a buffer changes it.
         """
         written = tuple(version_of(buffer) for buffer in self.buffers())
-        return type(self), repr(self), self._fit_id, written, *(child.identity for child in self.nested_detectors())
+        return type(self), repr(self), self.fit_id, written, *(child.identity for child in self.nested_detectors())
 
     def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
         super()._load_from_state_dict(*args, **kwargs)
-        self._fit_id = object()
+        self.fit_id = object()
 
     @property
     def is_built_in(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plugins, working
-from oodlit.base.resolve import plain, resolve
+from oodlit.base.text.resolve import plain, resolve
 from oodlit.detectors.contract.class_paths import import_class, signature
 from oodlit.detectors.contract.detector import Detector
 

@@ -76,7 +76,7 @@ class Combination(Detector):
         if is_traced():
             return
         own = next(self.buffers(recurse=False))  # another one after a fit, a load, or a move to another device
-        now = own, version_of(own), [p._fit_id for p in self.modules() if isinstance(p, Detector) and p is not self]
+        now = own, version_of(own), [p.fit_id for p in self.modules() if isinstance(p, Detector) and p is not self]
         if self._seen and own is self._seen[0] and now[1] == self._seen[1] and now[2] != self._seen[2]:
             raise NotFittedError(
                 f"{self!r}: a part was fitted or calibrated after this detector, whose state refers to the earlier"

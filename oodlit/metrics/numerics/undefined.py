@@ -2,7 +2,7 @@
 
 import math
 
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 
 
 class UndefinedMetricWarning(UserWarning):

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.resolve import resolve
+from oodlit.base.text.resolve import resolve
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.settings import percent
 from oodlit.metrics.uncertainty.intervals import check_confidence

@@ -8,8 +8,8 @@ import pandas as pd
 
 from oodlit.base.checks import check_names
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
-from oodlit.base.resolve import resolve
 from oodlit.base.roles import Role
+from oodlit.base.text.resolve import resolve
 from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
 from oodlit.results.comparing.best import class_weights
 from oodlit.results.comparing.detectors import check_test, holm, sign_patterns, sign_test, undecidable

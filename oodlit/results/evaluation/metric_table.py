@@ -9,7 +9,7 @@ import pandas as pd
 import torch
 
 from oodlit.base.roles import UNKNOWN_CLASSES, Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.metrics.entry import Images, Value
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted

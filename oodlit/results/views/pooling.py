@@ -8,7 +8,7 @@ import pandas as pd
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import KNOWN_CLASSES, Role
-from oodlit.base.warn import warn
+from oodlit.base.text.warn import warn
 from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from oodlit.base.readable import readable
+from oodlit.base.text.readable import readable
 from oodlit.report.box_pictures import COLOURS, drawn_pictures, picture_keys
 from oodlit.report.section import Section, ShownBoxes
 

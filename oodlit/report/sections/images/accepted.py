@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from oodlit.base.readable import readable
 from oodlit.base.roles import Role
+from oodlit.base.text.readable import readable
 from oodlit.metrics import acceptance_threshold
 from oodlit.report.detector_choice import choose
 from oodlit.report.headline import percent_text, share_text

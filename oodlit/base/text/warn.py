@@ -1,9 +1,9 @@
 """Warn at the user's line."""
 
-import sys
+import inspect
 import warnings
 
-from oodlit.base.readable import readable
+from oodlit.base.text.readable import readable
 
 _INNER = {"oodlit", "pytorch_lightning", "lightning", "lightning_utilities", "torch", "contextlib", "functools"}
 """Packages that a call passes on its way from the user's line."""
@@ -16,7 +16,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         message: The text; keys of images in it are shown as paths.
         category: Class of the warning.
     """
-    level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _INNER:
+    level, frame = 1, inspect.currentframe()
+    while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INNER:
         level, frame = level + 1, frame.f_back
     warnings.warn(readable(message), category, stacklevel=level)
