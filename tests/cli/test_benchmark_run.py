@@ -14,9 +14,13 @@ from oodlit.results import Results
 from tests.callbacks.processes import check_ended, run_together
 from tests.tiny_shards import tiny_image
 
-VAL = [f"val/{wnid}/ILSVRC2012_val_000000{i:02d}.JPEG" for i, wnid in enumerate(wnids()[:11], 1)]
+CORRUPTED = {name.rpartition("/")[2] for name in published_list("imagenet_c_10000")}
+"""Validation images from which ImageNet-C would be generated."""
+NOT_ID = published_list("imagenet_val_5000")
+OTHERS = sorted({f"ILSVRC2012_val_{i:08d}.JPEG" for i in range(1, 200)} - CORRUPTED - {*NOT_ID})[:11]
+VAL = [f"val/{wnid}/{name}" for wnid, name in zip(wnids(), OTHERS, strict=False)]
 FILES = {
-    "imagenet_val": [*VAL, f"val/{wnids()[0]}/{published_list('imagenet_val_5000')[0]}"],
+    "imagenet_val": [*VAL, f"val/{wnids()[0]}/{next(name for name in NOT_ID if name not in CORRUPTED)}"],
     "ssb_hard": [*published_list("ssb_hard_49000")[:5], "n00000001/n00000001_1.JPEG"],
     "inaturalist": [f"images/{name.upper()}" for name in published_list("inaturalist_10000")[:3]],
     "textures": [*published_list("textures_5160")[:7], "zigzagged/zigzagged_9999.jpg"],
@@ -51,6 +55,6 @@ def test_two_processes_have_the_table_of_one(tmp_path: Path) -> None:
     rows = [r.scores.sort_values(order).reset_index(drop=True) for r in (one, two)]
     assert rows[0].equals(rows[1])
     reasons = {(u.dataset, u.metric): u.reason for u in one.run.undefined}
-    assert reasons["near", "auroc"] == "ninco not in this run"
-    assert reasons["far", "fs_auroc"] == "imagenet_v2, imagenet_c not in this run"
+    assert reasons["near", "auroc"] == "this run does not have ninco"
+    assert reasons["far", "fs_auroc"] == "this run does not have imagenet_v2, imagenet_c"
     assert one.value("auroc", dataset="far", detector="energy") >= 0

@@ -108,13 +108,13 @@ def test_a_missing_shifted_set_is_a_reason_and_no_number(tmp_path: Path) -> None
     whole = Results.from_scores(frame, sets, ["msp"], aggregates=AGGREGATES, bootstrap=10, full_spectrum=["v2"])
     other = whole.recompute(full_spectrum=())
     pd.testing.assert_frame_equal(whole.table, other.table)
-    with pytest.warns(UndefinedMetricWarning, match="r not in this run"):
+    with pytest.warns(UndefinedMetricWarning, match="this run does not have r"):
         lost = whole.recompute(full_spectrum=["v2", "r"])
     is_fs = lost.table["metric"].str.contains("fs_")
     assert {"fs_accuracy", "fs_auroc", "mean_fs_fpr95", "pooled_fs_aupr_s"} <= set(lost.table[is_fs]["metric"])
     assert lost.table[is_fs][["value", "ci_low", "ci_high"]].isna().all(axis=None)
     pd.testing.assert_frame_equal(lost.table[~is_fs], whole.table[~is_fs])
-    assert [one.reason for one in lost.run.undefined] == ["r not in this run"] * is_fs.sum()
+    assert [one.reason for one in lost.run.undefined] == ["this run does not have r"] * is_fs.sum()
     lost.save(tmp_path)
     assert Results.load(tmp_path).settings == lost.settings
 

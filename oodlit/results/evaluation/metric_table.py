@@ -72,7 +72,9 @@ def evaluate(
     present = [scored.info.name for scored in sets.shifted]
     if lost := [name for name in settings.full_spectrum if name not in present]:
         spectrum = [metric.name for metric in metrics if "shifted" in metric.entry.needs]
-        rows.undefine([p + name for name in spectrum for p in ("", MEAN, POOLED)], f"{', '.join(lost)} not in this run")
+        rows.undefine(
+            [p + name for name in spectrum for p in ("", MEAN, POOLED)], f"this run does not have {', '.join(lost)}"
+        )
     if rows.undefined:
         first = rows.undefined[0]
         warn(
