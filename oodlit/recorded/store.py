@@ -155,9 +155,7 @@ class StoredRows(RowSource):
         self._unchecked = dict(checksums or {})
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
-            raise DataError(
-                f"{folder}: files of this cache have different numbers of features and logits: {sorted(shapes)}"
-            )
+            raise DataError(f"{folder}: its files have different numbers of features and logits: {sorted(shapes)}")
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
     def _check(self, file: str, rows: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oodlit.metrics import UndefinedMetricWarning, risk_curve
+from oodlit.metrics import UndefinedMetricWarning, joint_augrc, risk_curve
 from oodlit.report import render
 from oodlit.report.section import Shown
 from oodlit.report.sections.images import risk
@@ -67,6 +67,22 @@ def test_lines_are_those_of_the_metrics(results: Results) -> None:
     slope, offset = np.polyfit(risks, drawn[:, 1], 1)
     assert slope < 0
     np.testing.assert_allclose(drawn[:, 1], slope * risks + offset, atol=2)
+
+
+def test_the_curve_over_priors_is_joint_augrc_above_that_of_a_perfect_detector(results: Results) -> None:
+    [shown] = content(results)
+    inside, outside, correct = scores_of(results, ["msp"], "near")["msp"]
+    drawn = np.array(points_of(shown["sets"][0]["over_priors"], "msp"))
+    priors = (drawn[:, 0] - 56) / 824 * risk.PRIORS[-1]
+    assert (priors[0], priors[-1]) == (0.0, 0.2)
+    wrong = float((~correct).double().mean())
+    above = [
+        joint_augrc(inside, outside, is_correct=correct, prior=prior) - (1 - (1 - prior) * (1 - wrong)) ** 2 / 2
+        for prior in priors.tolist()
+    ]
+    slope, offset = np.polyfit(above, drawn[:, 1], 1)
+    assert slope < 0
+    np.testing.assert_allclose(drawn[:, 1], slope * np.array(above) + offset, atol=0.2)
 
 
 def test_the_prior_of_the_run_is_shown(results: Results) -> None:

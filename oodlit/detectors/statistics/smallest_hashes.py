@@ -39,9 +39,7 @@ class SmallestHashes(Statistic):
     def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
         super().__init__(seen=torch.zeros((), dtype=torch.int64))
         if rows is not None and rows < 1:
-            raise InvalidArgumentError(
-                f"{type(self).__name__}: expected rows to be at least 1, or None for all; got {rows}"
-            )
+            raise InvalidArgumentError(f"{type(self).__name__}: expected rows to be at least 1 or None, got {rows}")
         if rows is not None and not ordered:
             raise InvalidArgumentError(
                 f"{type(self).__name__}: rows={rows} requires ordered=True, because the order decides which"

@@ -274,9 +274,7 @@ def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fr
     if exact == 1 and below_one:
         exact = Fraction(float(share))
     if exact is None or not 0 < exact <= 1 or (below_one and exact == 1):
-        raise InvalidArgumentError(
-            f"expected {name} to be in (0, 1{')' if below_one else ']'}, such as 0.95, got {share!r}"
-        )
+        raise InvalidArgumentError(f"expected {name} to be in (0, 1{')' if below_one else ']'}, got {share!r}")
     return exact
 
 

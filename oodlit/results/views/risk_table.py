@@ -65,14 +65,9 @@ def risk_table(
             columns.append(PaperColumn(dataset, heading, "", tuple(map(PaperCell, map(value_text, values), ends))))
         cells = map(PaperCell, map(three_digits, augrc), [""] * len(names), least)
         columns.append(PaperColumn(dataset, "joint AUGRC", "lower", tuple(cells)))
-        notes += [
-            f"-: {dataset}, {shown[name]}: {reason}."
-            for name, reason in zip(names, points["reason"], strict=True)
-            if reason
-        ]
-    wish, value = next(
-        ((wish, value) for wish, value in at.items() if value is not None), ("tpr", results.settings.tpr)
-    )
+        reasons = zip(shown.values(), points["reason"], strict=True)
+        notes += [f"-: {dataset}, {name}: {reason}." for name, reason in reasons if reason]
+    wish, value = next(((k, wished) for k, wished in at.items() if wished is not None), ("tpr", results.settings.tpr))
     counts = ", ".join(f"{name} n = {len(results.images(name))}" for name in (results.id_dataset.name, *sets))
     note = _NOTE.format(prior=100 * float(prior), wish=_WISHES[wish].format(100 * float(value)), counts=counts)
     return PaperTable(tuple(shown.values()), tuple(columns), (note, *settings_note(results, shown), *notes))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from oodlit.base.roles import Role
-from oodlit.metrics.joint_ranking import JointRanking, risk_curve_of
+from oodlit.metrics.joint_ranking import JointRanking, joint_augrc_of, risk_curve_of
 from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import USUAL, VISIBLE, Section, Shown
 from oodlit.report.svg import line_chart
@@ -17,6 +17,8 @@ from oodlit.results.views.operating import are_labeled, operating_points, point_
 
 PRIOR = 0.01
 """Assumed fraction of unknown images if the run states none."""
+PRIORS = tuple(np.linspace(0, 0.2, 41).tolist())
+"""Fractions of unknown images in the curve over the prior."""
 LEAST = 0.1
 """Smallest coverage of the curves; below it, few images decide about the risk."""
 LINES, BEST = 6, 3
@@ -36,8 +38,8 @@ def sections(shown: Shown) -> Iterator[Section]:
 def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     """Both pictures, the sentence and the table of one OOD set."""
     points = operating_points(shown.results, dataset, prior=prior)
-    is_usual = points["detector"].str.lower().isin(USUAL)
-    drawn = [*points["detector"][:BEST], *points["detector"][BEST:][is_usual[BEST:]]][:LINES]
+    names, is_usual = points["detector"], points["detector"].str.lower().isin(USUAL)
+    drawn, in_table = [*names[:BEST], *names[BEST:][is_usual[BEST:]]][:LINES], is_usual | (points.index < VISIBLE)
     colours = {name: f"--s{place}" for place, name in enumerate(drawn)}
     joint = {name: JointRanking.of(*own) for name, own in scores_of(shown.results, drawn, dataset).items()}
     values = (points[name].tolist() for name in ("detector", "coverage", "risk"))
@@ -45,12 +47,28 @@ def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     return {
         "name": dataset,
         "sentence": point_sentence(points, dataset, prior),
+        "over_priors": line_chart(_over_priors(joint), colours),
         "over_coverage": line_chart(_over_coverage(joint, marks, prior), colours),
         "legend": colours,
-        "best": f"{three_digits((1 - (1 - prior) * joint[drawn[0]].accuracy) ** 2 / 2)} %",
-        "rows": [_row(row) for row in points[is_usual | (points.index < VISIBLE)].itertuples()],
-        "others": len(points) - int((is_usual | (points.index < VISIBLE)).sum()),
+        "best": f"{three_digits(_least(joint[drawn[0]], prior))} %",
+        "rows": [_row(row) for row in points[in_table].itertuples()],
+        "others": int((~in_table).sum()),
     }
+
+
+def _least(ranking: JointRanking, prior: float) -> float:
+    """Joint AUGRC of a perfect detector."""
+    return (1 - (1 - prior) * ranking.accuracy) ** 2 / 2
+
+
+def _over_priors(joint: Mapping[str, JointRanking]) -> Curves:
+    """Joint AUGRC above the value of a perfect detector, by prior."""
+    lines = []
+    for name, ranking in joint.items():
+        above = (joint_augrc_of(ranking, prior) - _least(ranking, prior) for prior in PRIORS)
+        lines.append(Line(name, PRIORS, tuple(above)))
+    title = "Joint AUGRC minus that of a perfect detector"
+    return Curves(title, "unknown images", title, tuple(lines))
 
 
 def _over_coverage(joint: Mapping[str, JointRanking], marks: Mapping[Any, tuple[float, float]], prior: float) -> Curves:
