@@ -52,7 +52,7 @@ def check_package(owner: str, part: object, kind: type, what: str) -> None:
             ours, theirs = pl.__name__, base.__module__.partition(".")[0]
             before = "lightning" if theirs == "lightning" else "pytorch_lightning"
             raise InvalidArgumentError(
-                f"{owner}: expected {what} of {ours}, got one of {theirs}. oodlit uses only {ours} in this program."
+                f"{owner}: expected {what} from {ours}, got one from {theirs}. oodlit uses only {ours} in this program."
                 f" Use {ours}.{kind.__name__}, or write `import {before}` above all imports of oodlit"
             )
 

@@ -121,7 +121,7 @@ def test_an_error_in_words():
         raise ValueError("two\nlines " + "x" * 5000)
     text = describe(caught.value, "process 1 of 2")
     assert text.startswith("process 1 of 2 failed: ValueError: two lines xxx")
-    assert re.search(r"x \.\.\. \(test_peers.py, line \d+\); see its output$", text)
+    assert re.search(r"x \.\.\. \(test_peers.py, line \d+\); see the output of that process$", text)
     assert len(text) < peers.MAX_TEXT + 200
 
 
@@ -202,7 +202,7 @@ def test_an_error_without_words_or_attributes_is_told(monkeypatch):
     peers.tell(error)
     peers.tell(error)
     assert re.fullmatch(
-        r"process 1 of 2 on \S+ failed: Odd: its message cannot be shown, because str\(error\) raised OSError; .*",
+        r"process 1 of 2 on \S+ failed: Odd: the message of this error cannot be shown, because .* raised OSError; .*",
         *told,
     )
     assert vars(error)["__notes__"][-1] == "the first"

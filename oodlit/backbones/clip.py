@@ -24,7 +24,7 @@ TEMPLATES = ("a photo of a {class}",)
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """Names of published weights, unless the tag specifies another."""
 
-RETURN_EMBEDDINGS = "return a tensor with one embedding per input"
+RETURN_EMBEDDINGS = "the tower must return a tensor with one embedding per input"
 
 
 class ZeroShotClassifier(nn.Module):
@@ -71,8 +71,8 @@ class ZeroShotClassifier(nn.Module):
         # zero or NaN: the cosine is undefined
         if useless := [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]:
             raise InvalidArgumentError(
-                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite (first"
-                f" classes: {', '.join(map(str, useless[:3]))}); pass a finite text embedding for every class"
+                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts (text embeddings) are zero or not"
+                f" finite, first those of classes {', '.join(map(str, useless[:3]))}; every class requires a finite one"
             )
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")
@@ -96,7 +96,7 @@ class ZeroShotClassifier(nn.Module):
             if embedded.shape[1] != width:
                 raise InvalidArgumentError(
                     f"ZeroShotClassifier: the concepts have {width} features, but the image tower returns"
-                    f" {embedded.shape[1]} per image; both towers must embed into the same space"
+                    f" {embedded.shape[1]} per image; the concepts and the image tower must come from one model"
                 )
             self._checked = True
         logits: Tensor = self.classifier(unit(embedded))
@@ -195,7 +195,7 @@ def text_concepts(
         torch.Size([2, 2])
     """
     if not templates:
-        raise InvalidArgumentError("text_concepts: expected at least one template")
+        raise InvalidArgumentError("text_concepts: expected at least one template, got none")
     total = torch.zeros(())
     with torch.no_grad():
         for template in templates:

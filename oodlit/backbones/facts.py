@@ -95,7 +95,7 @@ def _is_close(value: Tensor, other: Tensor) -> bool:
 def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
-        others = f". Other layers with this number of outputs: {', '.join(heads.others)}" if heads.others else ""
+        others = f". Other layers with one output per logit: {', '.join(heads.others)}" if heads.others else ""
         warn(
             f"{name}: the features do not determine the logits. They are the {features.shape[1]} inputs of layer"
             f" {' + '.join(heads.layers)!r}, but {heads.problem}{others}. If another layer is the head, name it:"

@@ -178,15 +178,15 @@ class Heads:
             return ""
         return (
             f"the logits are not a linear function of the input of layer {layer!r}"
-            f" (largest difference {off:.3g}, logits up to {scale:.3g})"
+            f" (error up to {off:.3g} for logits up to {scale:.3g})"
         )
 
 
 def _check_rows(layer: str, rows: int, images: int) -> None:
     if rows != images:
         raise RequirementError(
-            f"layer {layer!r} receives {rows} rows for {images} images instead of one row per image; remove test-time"
-            " augmentation inside the network, which can cause this"
+            f"layer {layer!r} receives {rows} rows for {images} images instead of one row per image; if the network"
+            " augments images at test time, switch this augmentation off"
         )
 
 
@@ -257,8 +257,8 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
         candidates = _classifier_candidates(network)
         if not candidates:
             raise InvalidArgumentError(
-                f"{type(network).__name__}: no final linear layer found; name it with OODModule(..., head='...'),"
-                " or pass features_only=True if the outputs are features. Layers:"
+                f"{type(network).__name__}: no final linear layer found; name the layer with OODModule(..., head='...')"
+                " or --head, or pass features_only=True if the outputs are features. Last layers:"
                 f" {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
             )
     else:
@@ -273,7 +273,7 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
             candidates = [[chosen]]  # a custom layer; the first forward pass shows whether it is linear
         if not candidates:
             raise InvalidArgumentError(
-                f"expected head={head!r} to be a Linear or 1x1 Conv2d layer, got {str(chosen).splitlines()[0]}"
+                f"head={head!r}: expected a Linear or 1x1 Conv2d layer, got {str(chosen).splitlines()[0].rstrip('(')}"
             )
     return tuple(tuple(names[id(layer)] for layer in candidate) for candidate in candidates)
 
@@ -303,7 +303,7 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
     width = _width(layer) or width
     if width is None:
         raise RequirementError(
-            f"the number of inputs of {type(layer).__name__} is unknown; name a linear layer with"
+            f"oodlit cannot determine how many inputs the layer {type(layer).__name__} has; name a linear layer with"
             " OODModule(..., head='...')"
         )
     like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
@@ -325,7 +325,7 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
     A linear layer commutes with the mean over positions, so the averaged input belongs to the averaged output.
     """
     if not isinstance(activation, Tensor):
-        raise RequirementError(f"expected the final layer to receive a tensor, got {type(activation).__name__}")
+        raise RequirementError(f"the final layer received a {type(activation).__name__} instead of a tensor")
     width = _width(layer)
     if width is None and activation.ndim > 1 and activation[0].numel() == activation.shape[1]:
         return activation.flatten(1)
@@ -339,7 +339,7 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
         return activation
     size = "" if width is None else f" of {width}"
     raise RequirementError(
-        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)}; name"
+        f"the final layer received shape {tuple(activation.shape)} instead of one vector{size} per image; name"
         " another linear layer with OODModule(..., head='...'), or pool the positions before this layer"
     )
 

@@ -36,8 +36,8 @@ def channels_first(activation: object, layer: str, axis: int) -> Tensor:
     if not isinstance(activation, Tensor) or activation.ndim < 2:
         kind = tuple(activation.shape) if isinstance(activation, Tensor) else f"a {type(activation).__name__}"
         raise InvalidArgumentError(
-            f"layer {layer!r}: expected a tensor (batch, channels, ...) or (batch, ..., channels), got {kind}; pass"
-            " the name of a layer inside this layer"
+            f"layer {layer!r}: expected its output to be a tensor (batch, channels, ...) or (batch, ..., channels), got"
+            f" {kind}; pass the name of a layer inside {layer!r}"
         )
     return activation.movedim(axis, 1)
 
@@ -63,8 +63,8 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
         axis = asked[layer]
         if axis == 0 or not -activation.ndim < axis < activation.ndim:
             raise InvalidArgumentError(
-                f"channel_axis={dict(asked)!r}: layer {layer!r} has shape {tuple(activation.shape)}, so its"
-                f" channels cannot be on axis {axis}"
+                f"channel_axis={dict(asked)!r}: the output of layer {layer!r} has shape {tuple(activation.shape)}, so"
+                f" its channels cannot be on axis {axis}"
             )
         return axis
     module = network if layer == FEATURE_MAP else network.get_submodule(layer)
@@ -73,10 +73,10 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
     if len(fits) == 1 and layer != FEATURE_MAP and _is_doubtful(network, layer, module, activation, fits[0]):
         fits = [1, -1]
     if len(fits) != 1:
-        why = "its channels may be on either axis" if fits else "the axis of its channels is unknown"
+        why = "its channels may be on axis 1 or on the last axis" if fits else "oodlit cannot find its channels"
         raise InvalidArgumentError(
-            f"layer {layer!r} has shape {tuple(activation.shape)}, and {why}; pass the axis: OODModule(...,"
-            f" channel_axis={{{layer!r}: 1}}), or -1 for the last"
+            f"the output of layer {layer!r} has shape {tuple(activation.shape)}, and {why}; pass the axis of its"
+            f" channels: OODModule(..., channel_axis={{{layer!r}: 1}}), or -1 for the last axis"
         )
     return fits[0]
 

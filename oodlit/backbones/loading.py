@@ -22,7 +22,7 @@ _HUB = ("hf-hub:", "hf_hub:")
 """Prefixes of hub repositories; a file in the repository specifies the network."""
 LOCAL = "local-dir:"
 """timm's prefix of a folder with the same files."""
-_OTHER_WEIGHTS = "pass weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
+_OTHER_WEIGHTS = "pass weights=PATH (--weights PATH) of a local file, or weights=None (--weights none) for random ones"
 
 
 def load_network(
@@ -99,13 +99,13 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
         whole = sorted(start for start in starts if all(start + key in state for key in own))
         if len(whole) > 1:
             raise InvalidArgumentError(
-                f"the file contains these weights {len(whole)} times, with the prefixes"
+                f"the file contains the weights of the network {len(whole)} times, with the prefixes"
                 f" {', '.join(map(repr, whole))}; keep only one copy"
             )
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)
-            others = f"; {left} entries without this prefix are ignored" if left else ""
-            say(f"oodlit: removed the prefix {whole[0]!r} of the weights in {file}{others}")
+            others = f"; number of ignored entries without this prefix: {left}" if left else ""
+            say(f"oodlit: removed the prefix {whole[0]!r} from the names of the weights in {file}{others}")
             state = {key.removeprefix(whole[0]): v for key, v in state.items() if key.startswith(whole[0])}
     network.load_state_dict(state, strict=True)
 
@@ -197,7 +197,7 @@ def build_from_path(path: str) -> nn.Module:
         signature(found).bind()
     except TypeError as error:
         raise InvalidArgumentError(
-            f"backbone {path!r}: {error}; pass its arguments as init_args in a configuration, or use OODModule(network)"
+            f"backbone {path!r}: {error}; pass arguments as init_args in a configuration, or use OODModule(network)"
         ) from None
     except ValueError:  # built-in callables have no signature
         pass

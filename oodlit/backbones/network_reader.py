@@ -147,7 +147,7 @@ class NetworkReader:
         """Return features (batch, features) from an extra forward pass, in float32 at least."""
         features = self.read(images).features
         if features is None:
-            raise RequirementError(f"{self.name}: its features cannot be read; {self.heads.problem}")
+            raise RequirementError(f"the features of {self.name} cannot be read: {self.heads.problem}")
         return features
 
     @_in_eval_mode
@@ -214,8 +214,8 @@ class NetworkReader:
         layers = self.heads.candidates[0]
         warn(
             f"{self.name}: get_classifier() returns {len(layers)} heads, {' and '.join(map(repr, layers))}. The"
-            " mean of their outputs is used as logits, as for distilled networks. If this is wrong, specify the"
-            " output with the logits: OODModule(..., output=0)"
+            " mean of their outputs is used as logits, as for distilled networks. If this is wrong, select one"
+            " output, for example the first: OODModule(..., output=0)"
         )
 
     def _check_first(self, logits: Tensor, kept: dict[str, Any], images: Tensor) -> None:
@@ -251,5 +251,5 @@ class NetworkReader:
     def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
         method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
         if not callable(method):
-            raise RequirementError(f"{self.name}: expected a timm network with {name}(); this one has no such method")
+            raise RequirementError(f"expected a timm network, but {self.name} has no method {name}()")
         return method

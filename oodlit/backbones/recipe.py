@@ -78,7 +78,7 @@ def _path(value: Callable[..., Any] | type) -> str:
     path = f"{value.__module__}.{value.__qualname__}"
     if _located(path) is not value or value.__module__ == "__main__":
         raise InvalidArgumentError(
-            f"{path} cannot be imported; expected a function or class at the top level of a module other than __main__"
+            f"{path} cannot be imported again; define it at the top level of a module other than __main__"
         )
     return path
 
@@ -91,7 +91,7 @@ def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
         raise InvalidArgumentError(
             f"saved transform: expected float32 tensors of at most {_LARGEST_TENSOR} values, got {value.numel()}"
-            f" values in {value.dtype}; use Gate.load(..., transform=...)"
+            f" values in {value.dtype}; pass the transform again with Gate.load(..., transform=...)"
         )
     return {"tensor": value.tolist()}
 

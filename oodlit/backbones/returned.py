@@ -38,7 +38,7 @@ def pick(raw: Any, output: Output, name: str) -> Any:
     except (AttributeError, LookupError, TypeError):
         pass
     raise InvalidArgumentError(
-        f"{name}: the network returned {_kind(raw)}, which has no output={output!r}; {_way_out(raw)}"
+        f"{name}: the network returned {_kind(raw)}, from which output={output!r} selects nothing; {_way_out(raw)}"
     )
 
 
@@ -59,7 +59,7 @@ def as_logits(raw: Any, batch: int, name: str) -> Tensor:
             f"{name}: expected logits (batch, classes) from the network, got {_kind(raw)}; {_way_out(raw)}"
         )
     if raw.shape[0] != batch:  # not len(), which `torch.export` would treat as a constant
-        raise InvalidArgumentError(f"{name}: expected one row of logits per image ({batch}), got {len(raw)}")
+        raise InvalidArgumentError(f"{name}: expected {batch} rows of logits, one per image, got {len(raw)}")
     return raw
 
 
@@ -79,7 +79,7 @@ def as_vectors(raw: Any, batch: int, name: str, *, way_out: str = "") -> Tensor:
         raw = raw.flatten(1)
     if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point or raw.shape[0] != batch:
         if not way_out and isinstance(raw, Tensor) and raw.ndim > 2:
-            way_out = "pool it to one vector per image, for example with global_pool='avg'"
+            way_out = "pool the features to one vector per image, for example with global_pool='avg'"
         raise InvalidArgumentError(
             f"{name}: expected features of shape ({batch}, features), got {_kind(raw)}; {way_out or _way_out(raw)}"
         )
@@ -110,7 +110,7 @@ def check_no_probabilities(logits: Tensor, name: str) -> None:
         return
     raise InvalidArgumentError(
         f"{name} returns {kind} instead of logits. It ends in a {layer}, which rounds away differences that most"
-        " detectors require. Remove that layer, or pass the submodule before it"
+        f" detectors require. Remove the {layer}, or pass the submodule before it"
     )
 
 
@@ -166,7 +166,7 @@ def _kind(raw: object) -> str:
     if isinstance(raw, Tensor):
         return f"a tensor of shape {tuple(raw.shape)} and dtype {raw.dtype}"
     if isinstance(raw, Mapping):
-        return f"a {type(raw).__name__} with keys {list(raw)}"
+        return f"a {type(raw).__name__} with keys {', '.join(map(repr, raw))}"
     if isinstance(raw, tuple | list):
         return f"a {type(raw).__name__} of {len(raw)} parts ({', '.join(type(r).__name__ for r in raw[:4])})"
     return f"a {type(raw).__name__}"
@@ -179,5 +179,5 @@ def _way_out(raw: object) -> str:
     parts = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", {})
     able = [k for k, v in parts.items() if isinstance(v, Tensor) and v.ndim == 2 and v.dtype.is_floating_point]
     if not able or isinstance(raw, Tensor):
-        return "wrap it in a module that returns logits, or use a network with a classifier"
-    return f"specify the part with the logits: {' or '.join(f'OODModule(..., output={k!r})' for k in able[:3])}"
+        return "wrap the network in a module that returns logits, or use a network with a classifier"
+    return f"select the part to use: {' or '.join(f'OODModule(..., output={k!r})' for k in able[:3])}"

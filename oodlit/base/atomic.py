@@ -99,7 +99,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
             raise
         warn(
             f"{path}: this file system does not support locks ({error.strerror}); make sure that no other"
-            " process writes to this folder"
+            f" process writes to {path.parent}"
         )
     try:
         yield

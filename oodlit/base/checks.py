@@ -54,7 +54,7 @@ def check_finite(
         kind = "NaN" if found.isnan().any() else "infinite values"
         way_out = "check these images, and the weights and precision of the backbone"
         if found.isfinite().all():
-            kind, way_out = f"values beyond {LARGEST:g}", f"scale them down, or {way_out}"
+            kind, way_out = f"values beyond {LARGEST:g}", f"scale the values down, or {way_out}"
         raise InvalidArgumentError(
             f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({name_images(outputs, rows)});"
             f" {way_out}"
@@ -126,8 +126,8 @@ def check_same_shape(owner: object, own: object, other: object) -> None:
     """
     if own != other:
         raise InvalidArgumentError(
-            f"{owner!r}: cannot merge shapes {own} and {other}; both parts must come from the same backbone with the"
-            " same settings"
+            f"{owner!r}: cannot merge statistics of shapes {own} and {other}; both must come from the same backbone"
+            " with the same settings"
         )
 
 

@@ -59,7 +59,7 @@ def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int = MAX_D
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: not valid JSON ({error}){hint}") from error
     if _depth(value) > max_depth:
-        raise DataError(f"{where}: expected at most {max_depth} nested lists and objects{hint}")
+        raise DataError(f"{where}: expected at most {max_depth} levels of nested lists and objects{hint}")
     return as_type(value, kind, where=where, hint=hint)
 
 

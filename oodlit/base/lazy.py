@@ -68,4 +68,4 @@ def import_object(path: str, what: str) -> Any:
 def import_hint(error: Exception) -> str:
     """What to do if a module does not exist; empty for other errors."""
     is_missing = isinstance(error, ModuleNotFoundError)
-    return "; install its package, or put the folder of the module on PYTHONPATH" if is_missing else ""
+    return "; install the package of the module, or put the folder of the module on PYTHONPATH" if is_missing else ""

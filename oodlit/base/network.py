@@ -107,7 +107,7 @@ class Head:
         bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
         if bias.shape != self.weight.shape[:1]:
             raise InvalidArgumentError(
-                f"Head: expected bias of shape ({self.weight.shape[0]},) for this weight, got {tuple(bias.shape)}"
+                f"Head: expected bias of shape ({self.weight.shape[0]},), one per class, got {tuple(bias.shape)}"
             )
         object.__setattr__(self, "weight", at_least_float32(self.weight.detach(), "Head.weight"))
         object.__setattr__(self, "bias", at_least_float32(bias.detach(), "Head.bias"))

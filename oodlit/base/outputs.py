@@ -85,8 +85,8 @@ class Outputs:
                 continue
             if value.ndim != 2:
                 raise InvalidArgumentError(
-                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool the features"
-                    " of every image to one vector"
+                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool {name} to"
+                    " one vector per image"
                 )
             object.__setattr__(self, name, at_least_float32(value, f"Outputs.{name}"))
         for name in ("labels", "groups"):
@@ -104,7 +104,7 @@ class Outputs:
         if not {"logits", "features"} & sizes.keys():
             raise InvalidArgumentError("Outputs: expected logits or features, got neither")
         if any(size != next(iter(sizes.values())) for size in sizes.values()):
-            raise InvalidArgumentError(f"Outputs: fields differ in their number of images ({sizes})")
+            raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {str(sizes)[1:-1]}")
         for name, tensor in self._fields:
             self._versions[name] = version_of(tensor)
 
@@ -131,7 +131,7 @@ class Outputs:
         """
         value = getattr(self, name)
         if not isinstance(value, Tensor):
-            raise InvalidArgumentError(f"Outputs: missing {name}, which this backbone or data set does not provide")
+            raise InvalidArgumentError(f"Outputs: missing {name}, which the backbone or data set does not provide")
         return value
 
     @property

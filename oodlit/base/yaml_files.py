@@ -41,7 +41,7 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
             _count(node, {})
         return load(text)
     except RecursionError as error:
-        raise yaml.YAMLError(f"expected at most {MAX_DEPTH} nested lists and mappings") from error
+        raise yaml.YAMLError(f"expected at most {MAX_DEPTH} levels of nested lists and mappings") from error
     except (ValueError, OverflowError, AttributeError, TypeError) as error:  # such as a date without such a day
         raise yaml.YAMLError(f"a value cannot be converted ({error})") from error
     finally:
@@ -61,9 +61,9 @@ def _count(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int
             parts = node.value if isinstance(node, yaml.SequenceNode) else []
         counts = [_count(part, known) for part in parts]
         number, depth = 1 + sum(n for n, _ in counts), 1 + max((d for _, d in counts), default=0)
-        for found, limit, what in ((number, MAX_VALUES, "values"), (depth, MAX_DEPTH, "nested lists and mappings")):
+        for found, limit, what in ((number, MAX_VALUES, "values"), (depth, MAX_DEPTH, "nested levels")):
             if found > limit:
-                message = f"expected at most {limit:,} {what}; an alias (*name) counts as all that it stands for"
+                message = f"expected at most {limit:,} {what}, got {found:,}; an alias (*name) counts in full"
                 raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         known[id(node)] = number, depth
     return known[id(node)]

@@ -58,7 +58,7 @@ class FeatureCache(RunCallback):
         """Check the settings before the first batch, and find what is already recorded."""
         if isinstance(module, RecordedModule):
             raise InvalidArgumentError(
-                "FeatureCache: this run reads recorded features; run the network, or remove FeatureCache"
+                "FeatureCache: this run reads recorded features; remove FeatureCache, or run the network itself"
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(

@@ -58,7 +58,7 @@ def _whose(preset: str, detector: Detector) -> str:
     if not preset:
         return ""
     free = [name for name in detector.presets.get(preset, ()) if detector.settings[name] is None]
-    return f" (those of preset {preset}{', except ' if free else ''}{' and '.join(free)})"
+    return f" (settings of preset {preset}{', except ' if free else ''}{' and '.join(free)})"
 
 
 def _presets(kind: type[Detector]) -> dict[str, str]:

@@ -157,7 +157,7 @@ def _check_sources(given: dict[str, Any]) -> None:
     elif missing := [name for name in ("backbone", "data") if given[name] is None and given[_INSTEAD[name]] is None]:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["incomplete"] and given["benchmark"] is None:
-        raise UsageError("--incomplete is for --benchmark; for other data, add --data.complete=false")
+        raise UsageError("--incomplete requires --benchmark; with --data, use --data.complete=false instead")
     if given["data"] is not None and given["benchmark"] is not None:
         raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
 
@@ -168,8 +168,8 @@ def _check_untrained(given: dict[str, Any]) -> None:
         raise UsageError("--untrained requires a network, and fits detectors for it; omit --features and --fitted")
     if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
-            "--untrained builds the network again with random weights; expected a timm name, or a dotted path such"
-            f" as my_package.MyNet with --weights FILE, got {type(given['backbone']).__name__}"
+            "--untrained builds the network again with random weights; expected --backbone to be a timm name, or a"
+            f" dotted path such as my_package.MyNet with --weights FILE, got {type(given['backbone']).__name__}"
         )
 
 

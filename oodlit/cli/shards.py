@@ -138,7 +138,7 @@ def _build_own(
 
     if role is None:
         hint = str(UnknownNameError.of("data set", name, descriptions()))
-        raise UsageError(f"{hint}. For your own data set, add --role train, id, ood, shift or unit_test")
+        raise UsageError(f"{hint} - For your own data set, add --role train, id, ood, shift or unit_test")
     if incomplete:
         raise UsageError("--incomplete is only for known data sets; your own data set may have any number of images")
     with status(f"listing {source}"), naming_options(_AS_OPTIONS):

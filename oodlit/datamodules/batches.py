@@ -151,7 +151,7 @@ class StreamBatches(IterableDataset[Any]):
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """Yield the samples of the source; errors name the stream and the position."""
-        place, count = f"the first of positions {positions.start}..{positions.stop - 1}", 0
+        place, count = f"the first sample of positions {positions.start}..{positions.stop - 1}", 0
         try:
             for sample in self.stream.source.read(positions.start, positions.stop):
                 yield sample
@@ -180,7 +180,7 @@ class StreamBatches(IterableDataset[Any]):
         if sample.error is not None:
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
-            return "no label (field .cls); training images must have one", None
+            return "the label is missing (field .cls); training images require one", None
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:

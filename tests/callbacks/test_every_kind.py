@@ -80,7 +80,7 @@ def test_parts_of_the_other_lightning_package_are_refused(kind, sets, tmp_path, 
     name = ("Trainer", "LightningModule", "LightningDataModule")[part]
     parts[part] = type(name, (), {"__module__": "lightning.pytorch.somewhere"})()
     owner = type(callback).__name__
-    with pytest.raises(InvalidArgumentError, match=rf"{owner}: expected .* got one of lightning"):
+    with pytest.raises(InvalidArgumentError, match=rf"{owner}: expected .* got one from lightning"):
         check_packages(owner, *parts, callback._parts)  # the suite checks the types of hooks before they run
 
 

@@ -14,7 +14,7 @@ CAUSES = {
     "backbone": "TypeError: the backbone of one process",
     "asleep": "TypeError: the backbone of one process",
     "setup": "FileNotFoundError: no such disk",
-    "unprintable": "UnprintableError: its message cannot be shown, because str\\(error\\) raised OSError",
+    "unprintable": "UnprintableError: the message of this error cannot be shown, because str\\(error\\) raised OSError",
     "exit": "SystemExit: 3",
     "interrupt": "KeyboardInterrupt:",
     "asked": r"TerminatedError: the process was asked to end \(SIGTERM\)",
@@ -24,7 +24,7 @@ QUICK = [("detector", 2), ("killed", 0), ("unprintable", 0), ("asked", 2)]
 
 
 def check_ended(ended: list[Ended], what: str, victim: int) -> None:
-    place = r"\((failing_script|termination).py, line \d+\); see its output"
+    place = r"\((failing_script|termination).py, line \d+\); see the output of that process"
     cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)} {place}"
     if what == "killed":
         cause = f"process {victim} of {PROCESSES} disappeared"

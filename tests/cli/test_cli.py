@@ -376,8 +376,8 @@ def test_tuned_presets_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
             assert any(line.startswith(f"  preset {name}{mark}: ") for line in lines), (kind, name)
     assert "preset imagenet-resnet50 (tuned on OOD data): strength=2.4, bins=100, softmax_weight=0.25, " in text
     assert "preset dice: threshold=1.0, then=DICE(percentile=10.0)\n" in text
-    assert "  settings: spread=1.05, then=None (those of preset imagenet)\n" in text
-    assert "steepness=None, images=1000 (those of preset imagenet-resnet50, except steepness)\n" in text
+    assert "  settings: spread=1.05, then=None (settings of preset imagenet)\n" in text
+    assert "steepness=None, images=1000 (settings of preset imagenet-resnet50, except steepness)\n" in text
 
 
 def test_detectors_are_listed_by_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_every_stream_shows_its_first_image(data: OODDataModule) -> None:
     assert "train: train, 40 images\n  first image: train/000, label 0 (cat)" in text
     assert "near: ood, 12 images\n  first image: near/000, no label, group 0 (fox)" in text
     assert "transform: None" in text
-    assert "4 of 4 detectors are applicable" in text
+    assert ": 4 of 4 detectors\n" in text
 
 
 def test_memory_and_passes(data: OODDataModule) -> None:
@@ -75,7 +75,7 @@ def test_detectors_that_do_not_apply_are_named(data: OODDataModule) -> None:
     without = OODDataModule([one for one in data.streams if one.role is not Role.TRAIN], batch_size=4)
     text = "\n".join(lines(without))
     assert "knn is skipped: needs training images for the fit" in text
-    assert "2 of 4 detectors are applicable" in text
+    assert ": 2 of 4 detectors\n" in text
     assert "for 32 images" in text
 
 

@@ -16,7 +16,7 @@ def test_the_demo_leaves_results_and_a_page(tmp_path) -> None:
     assert page == tmp_path / "out" / "report.html"
     text = page.read_text()
     assert text.count("data:image/jpeg;base64,") >= 3 * 6
-    assert "A detector of the digits 0-6 on scenes with unknown objects" in text
+    assert "A detector of the digits 0-6 on scenes with OOD objects" in text
     assert results.splits == ("digits_near", "shapes_far")
     assert results.class_names == KNOWN
     assert len(results.detectors) >= 35

@@ -149,7 +149,9 @@ def test_own_streams_and_other_places(root, tmp_path):
 
 
 def test_what_is_missing_is_said(root, tmp_path):
-    with pytest.raises(DataError, match=r"imagenet_val \(.*\) does not exist; '.*' contains nothing\. Build it with"):
+    with pytest.raises(
+        DataError, match=r"imagenet_val \(.*\) does not exist; '.*' contains nothing\. Build this set with"
+    ):
         ImageNetBenchmark(tmp_path / "nothing", ["ninco"])
     with pytest.raises(DataError, match="the shards contain 8 images, expected 50000"):
         ImageNetBenchmark(root, ["ninco"])

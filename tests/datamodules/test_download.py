@@ -171,7 +171,7 @@ def test_check_counts_a_folder_of_images(
     assert main(["data", "check", str(tmp_path)]) == 1
     assert "FAILED tiny: 2 images, expected 3" in capsys.readouterr().out
     assert main(["data", "check", str(tmp_path / "tiny")]) == 1
-    assert "expected subfolders with names of 'oodlit data list'" in capsys.readouterr().err
+    assert "expected subfolders with names from 'oodlit data list'" in capsys.readouterr().err
 
 
 def test_sets_with_a_login_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

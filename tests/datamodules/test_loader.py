@@ -124,7 +124,7 @@ def test_a_batch_without_rows_has_the_shape_of_the_transform() -> None:
 
 def test_training_images_need_labels() -> None:
     loader = StreamLoader(Stream("t", Role.TRAIN, MemorySource([Sample("0", tiny_image(0))])), to_tensor)
-    with pytest.raises(DataError, match=r"data set 't': key '0': no label"):
+    with pytest.raises(DataError, match=r"data set 't': key '0': the label is missing"):
         list(loader)
 
 

@@ -33,7 +33,7 @@ def test_changed_width_is_an_error(kind: str) -> None:
 def test_parts_of_another_width_are_not_merged(kind: str, width: int) -> None:
     """A width of 1 would be broadcast in silence."""
     statistic, before = made(kind, train(30), 30), facts_of(made(kind, train(30), 30))
-    with pytest.raises(InvalidArgumentError, match="cannot merge shapes"):
+    with pytest.raises(InvalidArgumentError, match="cannot merge statistics of shapes"):
         statistic.merge(made(kind, train(30, width=width), 30))
     assert_same(facts_of(statistic), before)
 
@@ -44,7 +44,7 @@ def test_banks_with_and_without_order_are_not_merged(ordered: bool) -> None:
     bank, other = FeatureBank(ordered=ordered), FeatureBank(ordered=not ordered)
     bank.update(train(9))
     other.update(train(9))
-    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): cannot merge shapes .*hash"):
+    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): cannot merge statistics of shapes .*hash"):
         bank.merge(other)
     assert bank.num_samples == 9
 

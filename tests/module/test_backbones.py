@@ -141,14 +141,14 @@ def test_nonlinear_classifier_says_why():
 
 
 def test_network_without_classifier_needs_one_named():
-    with pytest.raises(InvalidArgumentError, match="no final linear layer found; name it"):
+    with pytest.raises(InvalidArgumentError, match="no final linear layer found; name the layer"):
         OODModule(TinyHeadlessNet())
 
 
 def test_head_that_does_not_exist_names_the_near_ones():
     with pytest.raises(InvalidArgumentError, match=r"head='haed': unknown layer 'haed'.*'head'"):
         OODModule(TinyConvNet(6), head="haed")
-    with pytest.raises(InvalidArgumentError, match=r"expected head='conv' to be a Linear"):
+    with pytest.raises(InvalidArgumentError, match=r"head='conv': expected a Linear"):
         OODModule(TinyConvNet(6), head="conv")
 
 

@@ -149,7 +149,7 @@ class SumOfTwo(nn.Module):
 
 
 def test_logits_of_two_layers_are_warned_about_with_width_and_layer():
-    with pytest.warns(UserWarning, match="the 192 inputs of layer 'a'.* Other layers with this number of outputs: b"):
+    with pytest.warns(UserWarning, match="the 192 inputs of layer 'a'.* Other layers with one output per logit: b"):
         facts = OODModule(SumOfTwo()).probe(IMAGES)
     assert "not a linear function of the input of layer 'a'" in facts.head_problem
 
@@ -169,14 +169,14 @@ class AdapterInTheNetwork(nn.Module):
 
 def test_an_adapter_without_its_own_module_is_warned_about_and_its_middle_is_not_used():
     with pytest.warns(
-        UserWarning, match="the 192 inputs of layer 'fc'.* Other layers with this number of outputs: lora_b"
+        UserWarning, match="the 192 inputs of layer 'fc'.* Other layers with one output per logit: lora_b"
     ):
         assert OODModule(AdapterInTheNetwork()).probe(IMAGES).width == 192
 
 
 def test_features_come_from_the_last_of_several_equal_layers():
     with pytest.warns(
-        UserWarning, match="the 16 inputs of layer 'head_dist'.* Other layers with this number of outputs: head"
+        UserWarning, match="the 16 inputs of layer 'head_dist'.* Other layers with one output per logit: head"
     ):
         assert OODModule(TinyDistilledNet(6)).probe(IMAGES).width == 16
 
@@ -241,7 +241,7 @@ def test_a_mask_that_differs_by_image_is_not_a_head():
         y[0, 2] = -float("inf")
         return y
 
-    assert "largest difference inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
+    assert "error up to inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
 
 
 class Tempered(TinyConvNet):

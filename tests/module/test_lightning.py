@@ -131,7 +131,7 @@ def test_both_packages_in_any_order_run_or_are_explained(imports, ours):
     assert "expected an OODModule, got a Other" in own[2]
     assert len(refused) == 3
     for text in refused:
-        assert f"got one of {other}" in text
+        assert f"got one from {other}" in text
         assert f"Use {ours}" in text
         assert f"write `import {other}` above all imports of oodlit" in text
 
@@ -169,5 +169,5 @@ def test_parts_that_exist_before_the_other_package_is_imported_are_explained(fir
     assert len(lines) == 3
     for line in lines:
         assert line.startswith("InvalidArgumentError")
-        assert f"got one of {other}" in line
+        assert f"got one from {other}" in line
         assert f"write `import {other}` above all imports of oodlit" in line

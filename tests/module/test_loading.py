@@ -62,7 +62,7 @@ def test_a_path_within_a_package_with_weights_from_a_file(tmp_path):
     ("what", "message"),
     [
         ("MyModl", "cannot be imported: .*MyModl"),
-        ("WithArgument", "missing a required argument: 'depth'; pass its arguments as init_args"),
+        ("WithArgument", "missing a required argument: 'depth'; pass arguments as init_args"),
         ("gives_text", "expected an nn.Module, got str"),
         ("number", "expected a class or function, got int"),
     ],
@@ -103,7 +103,7 @@ def test_prefixes_of_lightning_checkpoints_are_removed(tmp_path, caplog, prefix)
     assert len(said) == bool(prefix)
     if prefix:
         assert repr(prefix.removeprefix("module.")) in said[0]
-        assert "1 entries without this prefix" in said[0]
+        assert "ignored entries without this prefix: 1" in said[0]
 
 
 def test_duplicate_weights_are_refused(tmp_path):

@@ -92,7 +92,7 @@ def test_the_requested_part_is_used(give, output):
         (lambda y, _: {"logits": y, "loss": None}, "output='logits'"),
         (ModelOutput, "output='logits'.* or .*output='pooled'"),
         (lambda y, f: (y, f), "output=0.* or .*output=1"),
-        (lambda _y, _f: None, "wrap it in a module"),
+        (lambda _y, _f: None, "wrap the network in a module"),
     ],
 )
 def test_messages_name_the_parts_that_may_be_logits(give, hint):
@@ -139,7 +139,7 @@ def test_outputs_of_the_listed_heads_are_averaged():
     "give", [lambda a, b: (a, a - b), lambda a, b: (a, b.exp()), lambda a, b: (a, b, a)], ids=["other", "exp", "three"]
 )
 def test_outputs_of_other_layers_than_the_listed_heads_are_refused(give):
-    with pytest.raises(InvalidArgumentError, match="specify the part with the logits"):
+    with pytest.raises(InvalidArgumentError, match="select the part to use"):
         OODModule(Distilled(give))(IMAGES)
 
 

@@ -78,7 +78,7 @@ def test_a_run_that_ends_before_its_fit_leaves_the_results_of_an_earlier_one(
 def test_two_processes_end_together_and_resume(tmp_path, sets, expected, what, victim) -> None:
     out = tmp_path / "out"
     both = ended(2, sets, out, what, "scoring", victim)
-    cause = rf"process {victim} of 2 on \S+ failed: {CAUSES.get(what)}; see its output"
+    cause = rf"process {victim} of 2 on \S+ failed: {CAUSES.get(what)}; see the output of that process"
     if what == "killed":
         cause = f"process {victim} of 2 disappeared"
     assert all(one.code for one in both)

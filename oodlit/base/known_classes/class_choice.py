@@ -50,7 +50,7 @@ def chosen_indices(chosen: ClassChoice, names: Sequence[str], count: int = 0) ->
         if isinstance(one, str):
             UnknownNameError.check("class", one, known)
         elif not hasattr(one, "__index__") or isinstance(one, bool) or one < 0 or (count and one >= count):
-            upper = f"to {count - 1}" if count else "on"
+            upper = f"to {count - 1}" if count else "upwards"
             raise InvalidArgumentError(f"class_subset: expected class indices from 0 {upper}, got {one!r}")
     found = [known[one] if isinstance(one, str) else int(one) for one in classes]
     if twice := [one for place, one in enumerate(classes) if found[place] in found[:place]]:

@@ -19,7 +19,7 @@ def wnids() -> tuple[str, ...]:
     """
     ids = tuple(info_lines("imagenet_synsets.txt"))
     if len(set(ids)) != 1000 or list(ids) != sorted(ids):
-        raise DataError("timm: expected its list of ImageNet classes to be 1,000 sorted wnids; reinstall timm")
+        raise DataError("expected timm's list of ImageNet classes to be 1,000 sorted WordNet ids; reinstall timm")
     return ids
 
 

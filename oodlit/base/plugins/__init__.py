@@ -67,7 +67,7 @@ def plugins(group: str, problem_of: Callable[[str, Any], str] = usable) -> Plugi
             text = " ".join(f"{type(error).__name__}: {error}".split())
             found.problems[entry.name] = f"{where}: cannot load {entry.value} ({text})"
             continue
-        problem = f"{found.packages[twin]} has an item of the same name" if twin else problem_of(entry.name, item)
+        problem = f"{found.packages[twin]} has a plug-in of this name" if twin else problem_of(entry.name, item)
         if problem:
             found.problems.setdefault(entry.name, f"{where}: {problem}")
             continue
@@ -99,11 +99,11 @@ def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:
 
     Example:
         >>> name_problem("Knn", "Knn", {"KNN": 1})
-        'oodlit already has an item of this name; choose another name'
+        'oodlit already uses this name; choose another name'
         >>> name_problem("Mine", "Other", {})
-        "the item is called 'Other'; give the entry point the same name"
+        "its code names it 'Other'; give the entry point the same name"
     """
     if name != own:
-        return f"the item is called {own!r}; give the entry point the same name"
+        return f"its code names it {own!r}; give the entry point the same name"
     taken = plain(name) in map(plain, built_in)
-    return "oodlit already has an item of this name; choose another name" if taken else ""
+    return "oodlit already uses this name; choose another name" if taken else ""

@@ -96,7 +96,7 @@ def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tens
     size, is_first = count * dtype.itemsize, rank == leader and hosts.count(hosts[rank]) > 1
     reserved = _reserve(size) if is_first else None
     if is_first and reserved is None:
-        _log.warning("not enough shared memory for %.1f GB: each process keeps its own copy", size / 1e9)
+        _log.warning("not enough shared memory for %.1f GB of data; each process keeps a copy of the data", size / 1e9)
     try:
         path = gather_objects(group, str(reserved or ""))[leader]
         if path and Path(path).is_file():  # containers with equal names may have separate temporary folders

@@ -179,7 +179,7 @@ class Peers:
                 self._send_to_all({"cause": cause}, but=other)
             self._news.notify_all()
         if is_first:
-            _log.error("process %d of %d stops: %s", self.rank, self.world_size, cause)
+            _log.error("process %d of %d stops because %s", self.rank, self.world_size, cause)
             _start_thread(self._end_in_time)
 
     def _end_in_time(self) -> None:
@@ -281,17 +281,17 @@ def describe(error: BaseException, who: str) -> str:
 
     Example:
         >>> describe(ValueError("no such class"), "process 1 of 3 on node7")
-        'process 1 of 3 on node7 failed: ValueError: no such class; see its output'
+        'process 1 of 3 on node7 failed: ValueError: no such class; see the output of that process'
     """
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     try:
         said = str(error)
     except Exception as problem:  # a bug in that error's own code
-        said = f"its message cannot be shown, because str(error) raised {type(problem).__name__}"
+        said = f"the message of this error cannot be shown, because str(error) raised {type(problem).__name__}"
     text = " ".join(f"{type(error).__name__}: {said}".split())
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
-    return f"{who} failed: {text}{where}; see its output"
+    return f"{who} failed: {text}{where}; see the output of that process"
 
 
 def _join() -> Peers | None:
@@ -332,7 +332,7 @@ def _reach(hosts: list[str], port: int) -> socket.socket:
             return socket.create_connection((host, port), timeout=STARTING_S / len(hosts))
         except OSError as error:
             problem = error
-    raise problem or OSError("expected at least one host name")
+    raise problem or OSError("process 0 announced no host name")
 
 
 def _keep_alive(connection: socket.socket) -> None:
@@ -368,7 +368,7 @@ def _end_after_main(cause: str) -> None:
 def _end(cause: str) -> None:
     """End this process without waiting for anything."""
     with suppress(Exception):
-        text = f"oodlit: this process did not stop within {PATIENCE_S:g} s, so oodlit ends it. Cause: {cause}"
+        text = f"oodlit: ended this process, which did not stop within {PATIENCE_S:g} s after a failure: {cause}"
         print(text, file=sys.stderr, flush=True)  # noqa: T201
     os._exit(1)
 

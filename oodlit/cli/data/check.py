@@ -25,7 +25,7 @@ def check(folder: Path) -> int:
     found = [about for name, about in descriptions().items() if (folder / name).is_dir()]
     if not found:
         raise DataError(
-            f"{folder}: expected subfolders with names of 'oodlit data list', such as {folder / 'ninco'}, got none"
+            f"{folder}: expected subfolders with names from 'oodlit data list', such as {folder / 'ninco'}, got none"
         )
     failed = 0
     for about in found:

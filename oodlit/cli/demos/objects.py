@@ -73,7 +73,7 @@ def run_objects(
                 output_dir=out,
                 settings=ObjectSettings(t_star=t_star, bootstrap=bootstrap, seed=seed),
                 record=lambda: {
-                    "title": "A detector of the digits 0-6 on scenes with unknown objects",
+                    "title": "A detector of the digits 0-6 on scenes with OOD objects",
                     "not_applicable": left_out,
                     "every_detector": True,
                     "caveat": CAVEAT,

@@ -65,7 +65,7 @@ def describe_run(
     for name, reason in reasons.items():
         yield f"{name} is skipped: {reason}"
     kept = {name: detector for name, detector in detectors.items() if name not in reasons}
-    yield f"{len(kept)} of {len(detectors)} detectors are applicable to {facts.name}"
+    yield f"applicable to {facts.name}: {len(kept)} of {len(detectors)} detectors"
     measured = _Measured(inside, reading, _forward(module, inside, device))
     yield _memory(module, data, kept, facts, inside)
     yield from _time(data, kept, measured, device, processes)
@@ -81,7 +81,7 @@ def _of_stream(stream: Stream, batch: Mapping[str, object]) -> Iterator[str]:
     yield f"{stream.name}: {stream.role}, {len(stream):,} images"
     keys, images, labels, groups = (batch[name] for name in ("key", "image", "label", "group"))
     if not keys:
-        yield f"  the first {IMAGES} images cannot be read: {batch['skipped']}"
+        yield f"  the first {IMAGES} images cannot be read: {'; '.join(': '.join(one) for one in batch['skipped'])}"  # type: ignore[attr-defined]
         return
     label, group = int(labels[0]), int(groups[0])  # type: ignore[index]
     names = stream.label_names if stream.role in NAMES_OF_LABELS or stream.role is Role.SHIFT else ()

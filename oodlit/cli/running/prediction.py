@@ -175,7 +175,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
     if asked.left_out:
         record["not_applicable"] = dict(asked.left_out)
         more = f"--detectors all adds {', '.join(asked.left_out)}"
-        _say(console, f"No --detectors given: using all detectors without extra forward passes; {more}")
+        _say(console, f"No --detectors given: using all detectors that need no extra forward passes; {more}")
     if asked.max_batches is not None:
         record["dry_run"] = f"--max_batches {asked.max_batches}"
     if asked.untrained:
@@ -203,11 +203,11 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
 def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console | None) -> dict[str, Any]:
     """Score the data with random weights, and return what the record of the run has of it."""
     out = asked.out / UNTRAINED
-    _say(console, f"{out}: first scoring the same images with random weights (--untrained)")
+    _say(console, f"{out}: scoring the images with random weights before the run (--untrained)")
     module = _module(replace(asked, weights=None, cache=None))
     options = {**asked.options, "controls": False, "strict": False}
     trainer = {**asked.trainer, "logger": False}
-    record = {"caveat": "This run used random weights: it is the control of another run (--untrained)."}
+    record = {"caveat": "This run is a control: its network has random weights (--untrained)."}
     detectors = copy.deepcopy(asked.detectors)
     how: dict[str, Any] = {"out": out, "trainer": trainer, "seed": asked.seed, "record": record}
     with suppress(RunIsCompleteError):
@@ -218,7 +218,7 @@ def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console |
 def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: EvaluationOptions) -> None:
     """Print what the run would read and compute."""
     if not isinstance(module, OODModule):
-        raise InvalidArgumentError("dry_run requires a network and images, got recorded features; omit dry_run")
+        raise InvalidArgumentError("--dry_run requires a network and images, got recorded features; omit --dry_run")
     fitted = asked.options.get("fitted")
     detectors = name_detectors(asked.detectors) if asked.detectors is not None else load(fitted)[0] if fitted else {}
     accelerator = str(asked.trainer.get("accelerator", "auto"))
@@ -238,7 +238,7 @@ def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
     started = None if asked.again else extent(out / UNFINISHED)
     if started is not None:
         done = f"{started[0]} of {started[1]} data sets done"
-        _say(console, f"{out}: found an unfinished run ({done}); resuming if it is the same run")
+        _say(console, f"{out}: found an unfinished run ({done}); it is resumed if its settings are those of this run")
     if is_replaced and (started is None or is_complete(out)):
         _say(console, f"{out}: found results of an earlier run; they will be replaced unless they belong to this run")
 

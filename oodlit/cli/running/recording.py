@@ -73,7 +73,7 @@ def through_cache(
         tell(f"cache hit for {', '.join(names)}; the network will not run")
         asked = {"dtype": dtype, "precision": str(trainer.get("precision", "32-true"))}
         if differences := _differences(cache.manifest.how, asked, data):
-            tell(f"the cache was recorded with {differences}; using it unchanged")
+            tell(f"the cache was recorded with {differences}; using the cache unchanged")
     return *opened, {"warnings": warned, "cache": {"folder": str(folder), **cache.settings}}
 
 

@@ -120,8 +120,8 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
     """Check the names of chosen sets, and of sets with a location."""
     if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
         raise InvalidArgumentError(
-            f"sets: expected a non-empty list of set names of benchmark {about.name!r} without duplicates, or None for"
-            f" all sets; got {sets!r}"
+            f"sets: expected None, for all sets of benchmark {about.name!r}, or a non-empty list of names without"
+            f" duplicates, got {sets!r}"
         )
     known = [one.name for one in about.sets]
     for chosen in sets or ():
@@ -148,10 +148,10 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
         if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
             text = f"{stream.name}: {len(missing)} of {len(names)} listed images were not found (first: {missing[0]!r})"
             if complete:
-                raise DataError(f"{text}; download the official archive again, or pass complete=False")
+                raise DataError(f"{text}; download the official archive again, or pass complete=False to omit them")
             if not kept:
                 raise MissingSetError(text)
-            _warn(f"{text}; they are left out")
+            _warn(f"{text}; the run does not use these images")
     return _with_groups(stream, facts, kept)
 
 

@@ -84,7 +84,7 @@ class ImageNetBenchmark(OODDataModule):
             )
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(place.given.keys() - known):
-            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
+            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not one of the chosen sets")
         found = [val := place.stream(IMAGENET_VAL), *place.training(train)]
         made = Generated(val, per_test, unit_test_format, seed, loading.get("decode", decode_image))
         for name in sets:
@@ -162,7 +162,7 @@ class Locations:
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
             raise MissingSetError(
                 f"{folder} ({description.title}) does not exist; {str(self.root)!r} contains"
-                f" {', '.join(there) or 'nothing'}. Build it with `oodlit shards build {description.name} SOURCE --out"
-                f" {folder}`, or set `locations`"
+                f" {', '.join(there) or 'nothing'}. Build this set with `oodlit shards build {description.name} SOURCE"
+                f" --out {folder}`, or name its folder with locations={{{description.name!r}: FOLDER}}"
             )
         return set_stream(description, location, complete=self.complete, any_set=self.any_set)
