@@ -29,5 +29,5 @@ def file_inside(folder: Path, name: str) -> Path:
         raise DataError(f"{folder}: expected a plain file name, got {name[:100]!r}")
     path = folder / name
     if path.is_symlink() and path.resolve().parent != folder.resolve():
-        raise DataError(f"{path} is a link to {path.resolve()}, outside its folder; replace the link with the file")
+        raise DataError(f"{path} is a link to {path.resolve()} outside the folder; replace the link with the file")
     return path

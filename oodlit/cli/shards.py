@@ -150,7 +150,7 @@ def _build_own(
 
 def _report(made: "ShardInfo", out: Path) -> None:
     classes = f", {len(made.class_names)} classes" if made.class_names else ""
-    say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards")
+    say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}), shards: {len(made.shards)}")
 
 
 @contextmanager

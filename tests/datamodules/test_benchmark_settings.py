@@ -14,9 +14,12 @@ from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F40
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"sets": "sun"}, "of benchmark 'clip-four' without duplicates, or None for all sets; got 'sun'"),
-        ({"sets": []}, "expected a non-empty list of set names"),
-        ({"sets": ["sun", "sun"]}, "expected a non-empty list of set names"),
+        (
+            {"sets": "sun"},
+            "None, for all sets of benchmark 'clip-four', or a .* list of .* without duplicates, got 'sun'",
+        ),
+        ({"sets": []}, "a non-empty list of names"),
+        ({"sets": ["sun", "sun"]}, "a non-empty list of names without duplicates"),
         ({"locations": {"sun": "places"}}, "expected shards of 'sun', got 'places'"),
         ({"locations": {"imagenet_val": "sun"}}, "expected shards of 'imagenet_val', got 'sun'"),
         ({"dropped_as": "others"}, "dropped_as='others' requires class_subset"),

@@ -199,7 +199,7 @@ def test_ambiguous_channel_axes_are_refused():
 
 def test_layers_that_give_no_tensor_or_are_not_there():
     module = OODModule(nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 192)), nn.Linear(192, 4)))
-    with pytest.raises(InvalidArgumentError, match="layer '0': expected a tensor"):
+    with pytest.raises(InvalidArgumentError, match="layer '0': expected its output"):
         hidden(module, "0")
     with pytest.raises(InvalidArgumentError, match=r"unknown layer '7'"):
         hidden(module, "7")
