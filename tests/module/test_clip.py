@@ -119,7 +119,7 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize(
     ("tower", "message"),
     [
-        (nn.Flatten(), "image tower.*concepts.* 192"),
+        (nn.Flatten(), "concepts have 5 .* image tower returns 192"),
         (nn.Conv2d(3, 5, 3), r"image tower: .*\(6, features\), .*\(6, 5, 6, 6\)"),
         (Wrapped(), r"image tower: .*\(6, features\), .*SimpleNamespace"),
     ],
