@@ -100,7 +100,7 @@ def test_a_broken_image_stays_an_error():
 def test_bad_settings(monkeypatch):
     with pytest.raises(UnknownNameError, match="unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'"):
         CorruptedSource(id_source(), kinds=["gausian_noise"])
-    with pytest.raises(InvalidArgumentError, match=r"fog: expected severity .* got 6"):
+    with pytest.raises(InvalidArgumentError, match=r"fog.: expected severity .* got 6"):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
     with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
         CorruptedSource(id_source(), kinds=["fog", "fog"])

@@ -99,20 +99,22 @@ class TestListings:
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"left out 1 files without an image extension \(first: 'README\.md'"):
+        with pytest.warns(UserWarning, match=r"1 files without an image extension are left out \(first: 'README\.md'"):
             assert len(class_listing(source, Role.OOD)) == 2
 
     def test_rule(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "x/1.jpg", "y/2.jpg")
         listing = map_files(source, lambda path: Assignment(group=4, path="z.jpg") if path.startswith("x") else None)
         assert [(entry.path, entry.group) for entry in listing] == [("z.jpg", 4)]
-        with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
+        with pytest.raises(
+            DataError, match=r"no image of the data set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"
+        ):
             map_files(source, lambda path: None)
 
     @pytest.mark.parametrize("by_folder", [True, False])
     def test_an_empty_folder_is_named(self, tmp_path: Path, by_folder: bool) -> None:
         (tmp_path / "empty").mkdir()
-        with pytest.raises(DataError, match=r"^\S*empty: found no image of this set among 0 files; check"):
+        with pytest.raises(DataError, match=r"^\S*empty: found no image of the data set among 0 files; check"):
             class_listing(tmp_path / "empty", Role.OOD, by_folder=by_folder)
 
     def test_csv(self, tmp_path: Path) -> None:
