@@ -92,5 +92,5 @@ def _digest(stream: Stream, sample: Sample) -> bytes | None:
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):
-        raise InvalidArgumentError(f"data set {stream.name!r}: expected image files to compare, got decoded images")
+        raise InvalidArgumentError(f"data set {stream.name!r}: cannot compare decoded images; expected image files")
     return hashlib.sha256(sample.image).digest()

@@ -164,7 +164,7 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise DataError(f"pipeline: expected an integer label or group, got {value!r}") from error
+        raise DataError(f"pipeline: expected label and group to be integers, got {value!r}") from error
 
 
 @contextmanager

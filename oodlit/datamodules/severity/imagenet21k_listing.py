@@ -143,7 +143,7 @@ def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[st
     for path, part in parts.items():
         pure = PurePosixPath(path)
         if not is_wnid(wnid := wnid_of(path)):
-            raise DataError(f"{split}: expected paths <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
+            raise DataError(f"{split}: expected a path <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
         if pure.name in found.setdefault(wnid, {}):
             raise DataError(f"{split}: {wnid}/{pure.name} is listed twice")
         found[wnid][pure.name] = part

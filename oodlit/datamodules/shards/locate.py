@@ -68,7 +68,7 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{folder}: {extra[0]!r} ({len(extra)} such files) is not in the manifest; remove such files, or remove"
+                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove such files, or remove"
                 " the manifest to count the samples again"
             )
         return select_split(infos, split, folder)
@@ -183,7 +183,7 @@ def _check_complete(names: Sequence[str], neighbours: Sequence[str], where: str)
     """
     if other := sorted(name for name in set(neighbours) - set(names) if _OTHER.fullmatch(name)):
         raise DataError(
-            f"{where}: {other[0]!r} ({len(other)} such files) would be ignored, because shards must be uncompressed and"
+            f"{where}: {other[0]!r} ({len(other)} in total) would be ignored, because shards must be uncompressed and"
             f" end in .tar; decompress it, remove it if it is a copy, or pass a list of shards"
         )
     if missing := _missing(names):

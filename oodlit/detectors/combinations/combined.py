@@ -23,7 +23,7 @@ def _calibrated(detector: "Combined", facts: BackboneFacts) -> str:
     """Requirement: held-out calibration scores, which a run does not have."""
     if detector.calibration == "train" or hasattr(detector, "ascending"):
         return ""
-    return "needs calibration scores; fit the detector, call its calibrate method, save it, and pass fitted=FOLDER"
+    return "needs calibration scores; fit, calibrate and save the detector, and pass fitted=FOLDER (--fitted FOLDER)"
 
 
 @final
