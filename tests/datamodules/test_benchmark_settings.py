@@ -23,7 +23,7 @@ from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F40
         ({"class_subset": [0, 1.5]}, r"expected class indices from 0 to 999, got 1\.5"),
         ({"class_subset": [0, "tench", 5]}, "expected different classes, got 'tench' twice"),
         ({"class_subset": [3]}, "expected at least two different classes, got only 3"),
-        ({"evaluation": {"ruel": "attained"}}, "unknown setting in evaluation= 'ruel'; did you mean 'rule'"),
+        ({"evaluation": {"ruel": "attained"}}, "unknown setting 'ruel' in evaluation=; did you mean 'rule'"),
     ],
 )
 def test_settings_that_cannot_be_meant(options: dict[str, Any], match: str, root) -> None:  # noqa: F811

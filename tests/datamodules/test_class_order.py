@@ -173,7 +173,7 @@ class TestClassNames:
             ("names.csv", "0,cat\n1,dog\n", r"one name per line in a \.txt file, .* got \.csv"),
             ("names.tsv", "cat\n", r"got \.tsv"),
             ("names.txt", '["cat", "dog"]', r"got JSON; rename the file to \.json"),
-            ("names.json", '{"1": "cat", "2": "dog"}', r"mapping from 0, 1, \.\.\. to names"),
+            ("names.json", '{"1": "cat", "2": "dog"}', r"mapping from the indices 0, 1, \.\.\. to names"),
             ("names.json", '{"names": ["cat"]}', "expected a list of names"),
             ("names.json", "[1, 2]", "expected a list of names"),
             ("names.json", "cat", "cannot read the file"),

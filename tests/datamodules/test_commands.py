@@ -78,7 +78,9 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
     assert "1 of 2 listed files were not found (first: '9.jpg')" in error
-    with pytest.warns(UserWarning, match="1 of 2 listed files were not found .*'9.jpg'.; files are left out"):
+    with pytest.warns(
+        UserWarning, match="1 of 2 listed files were not found .*'9.jpg'.; the missing files are left out"
+    ):
         assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
     assert len(ShardSource(tmp_path / "all")) == 1
 

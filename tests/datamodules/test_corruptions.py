@@ -104,7 +104,7 @@ def test_bad_settings(monkeypatch):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
     with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
         CorruptedSource(id_source(), kinds=["fog", "fog"])
-    with pytest.raises(InvalidArgumentError, match="at least 32 pixels, got 31 x 40"):
+    with pytest.raises(InvalidArgumentError, match="at least 32 x 32 pixels, got 31 x 40"):
         corrupt(Image.new("RGB", (31, 40)), "fog", 1)
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'oodlit\[corruptions\]'"):

@@ -279,7 +279,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small, "--incomplete"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "8 images of 'imagenet21k' (pool, 2 classes)" in said
-    assert "21839 classes are excluded, 18621 of them because they are missing from the source: see " in said
+    assert "21839 classes are excluded, 18621 of them because they are missing from the source; see " in said
     told = read_exclusions(out / "left_out.txt")
     assert told[POOL[0]] == "looks like a trout"
     assert len(told) == 21_841 - 2

@@ -113,7 +113,9 @@ def test_listed_images_that_are_missing_are_named(kind: str, tmp_path: Path) -> 
     ):
         build_set(toy_set("ssb_hard"), source, tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
-    with pytest.warns(UserWarning, match=f"2 of {len(names)} listed files were not found .*; files are left out"):
+    with pytest.warns(
+        UserWarning, match=f"2 of {len(names)} listed files were not found .*; the missing files are left out"
+    ):
         info = build_set(describe("ssb_hard"), source, tmp_path / "shards", complete=False)
     assert info.num_samples == len(names) - 2
     with pytest.raises(DataError, match=r"expected 49000 images, got 38"):

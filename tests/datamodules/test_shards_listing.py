@@ -25,10 +25,10 @@ class TestListings:
         [
             ("l.txt", "a/1.png\n".encode("utf-16"), r"l\.txt is not UTF-8 .*; save it as UTF-8"),
             ("l.csv", "path,group\na/1.png,é\n".encode("latin-1"), r"l\.csv is not UTF-8"),
-            ("l.csv", b"path,label\na/1.png\n", "line 2: the number of columns differs"),
-            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: the number of columns differs"),
+            ("l.csv", b"path,label\na/1.png\n", "line 2: expected as many columns"),
+            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: expected as many columns"),
             ("l.csv", b"path,label\na/1.png,9999999999\n", "expected a class index .*'9999999999'"),
-            ("l.csv", b"path;label\na/1.png;1\n", "expected a header with the column 'path'"),
+            ("l.csv", b"path;label\na/1.png;1\n", "expected a column 'path'"),
         ],
     )
     def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -136,7 +136,7 @@ class TestListings:
             ("path,label\na.jpg,1\na.jpg,2\n", r"line 3: 'a\.jpg' is listed twice"),
             ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
             ("path,label\na.jpg,cat\n", r"'a\.jpg': expected a class index .*'cat'"),
-            ("file,label\na.jpg,1\n", r"expected a header with the column 'path'"),
+            ("file,label\na.jpg,1\n", r"expected a column 'path'"),
             ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups must be either all names or all numbers, .*'sea'"),
         ],
     )

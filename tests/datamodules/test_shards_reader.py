@@ -127,7 +127,7 @@ class TestFilesNotAdjacentAndStrayFiles:
     def test_stray_files_are_reported_and_no_samples(self, tmp_path: Path) -> None:
         members = [("README", b"x"), ("0.jpg", PNG), ("__MACOSX/0.jpg", b"x"), ("._0.jpg", b"x"), ("0.cls", b"4")]
         write_raw_tar(tmp_path / "a.tar", members)
-        with pytest.warns(UserWarning, match="'README', which does not belong"):
+        with pytest.warns(UserWarning, match="'README' is ignored, because it does not belong"):
             source = ShardSource(tmp_path)
         assert [(s.key, s.label) for s in source.read(0, len(source))] == [("0", 4)]
 
