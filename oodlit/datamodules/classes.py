@@ -76,7 +76,7 @@ def _names_in(text: str, suffix: str) -> list[str]:
         by_text = {str(index): name for index, name in found.items()}
         found = [by_text[str(index)] for index in range(len(found))]
     if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise ValueError("expected a list of names, or a mapping from 0, 1, ... to names")
+        raise ValueError("expected a list of names, or a mapping from the indices 0, 1, ... to names")
     return found
 
 
@@ -106,7 +106,7 @@ def _check_order(names: tuple[str, ...], source: str) -> None:
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
             f"{source}: the {len(names)} class names are numbers, but not 0, ..., {len(names) - 1} (the first is"
-            f" {names[0]!r}), so their labels are unknown; pass class_names in the order of the classifier"
+            f" {names[0]!r}), so the order of the classes is unclear; pass class_names in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):
@@ -128,15 +128,15 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
-            f"data set {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among the classes of"
-            f" {source} ({_shown(unknown)}; known classes: {_shown(names)}); rename the classes, remove these"
-            " images, or pass class_names=[...] in the order of the classifier"
+            f"data set {stream.name!r}: {len(unknown)} of its {len(own)} classes ({_shown(unknown)}) do not occur in"
+            f" {source}, which has the classes {_shown(names)}; rename or remove these {len(unknown)} classes, or pass"
+            " class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"data set {stream.name!r}", keys), (source, known)):
         if twice := repeated(found):
             raise DataError(
                 f"{what}: two classes are called {twice[0]!r}, so the labels of data set {stream.name!r} cannot be"
-                f" mapped to the order of {source}; rename one of them"
+                f" mapped to the order of the classes in {source}; rename one of the two"
             )
     return _renamed(stream, AlignedSource(stream.source, [index[key] for key in keys]), names)
 

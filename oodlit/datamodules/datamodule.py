@@ -128,7 +128,7 @@ class OODDataModule(pl.LightningDataModule):
                 f" {len(ids)} ({', '.join(ids) or 'none'})"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
-            raise DataError(f"data set {empty[0]!r} has no samples; remove it")
+            raise DataError(f"data set {empty[0]!r} has no samples; add images, or remove the data set")
         if unit_tests is not None:
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
@@ -207,7 +207,7 @@ class OODDataModule(pl.LightningDataModule):
         for stream in self.streams:
             if stream.name == name:
                 return stream
-        raise InvalidArgumentError(f"no stream {name!r}; available streams: {', '.join(s.name for s in self.streams)}")
+        raise InvalidArgumentError(f"no stream is called {name!r}; streams: {', '.join(s.name for s in self.streams)}")
 
     def predict_dataloader(self) -> Sequence[Iterable[Batch]]:
         """One loader per active stream, each with this process's part."""

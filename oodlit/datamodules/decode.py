@@ -162,7 +162,7 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         image = Image.open(io.BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError as error:
         raise DataError(
-            f"undecodable image: {len(data)} bytes starting with {data[:8]!r}; expected one of {', '.join(FORMATS)}"
+            f"undecodable image: expected one of {', '.join(FORMATS)}, got {len(data)} bytes starting with {data[:8]!r}"
         ) from error
     except Exception as error:
         raise DataError(f"undecodable image: {_reason(error)}") from error
@@ -174,7 +174,8 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         if width * height > max_pixels:
             raise DataError(
                 f"image has {width} x {height} pixels, more than max_pixels={max_pixels}; if you trust the file, raise"
-                f" the limit (decode=functools.partial(decode_image, max_pixels=...), or max_pixels of the build)"
+                " the limit with decode=functools.partial(decode_image, max_pixels=...) or, for shards, with"
+                " `oodlit shards build --max_pixels`"
             )
     return image
 
@@ -194,7 +195,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in _16_BIT or (image.mode == "I" and image.format in ("PNG", "PPM")):
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F", "LAB", "HSV"):
-        raise DataError(f"undecodable {image.format} image: pixel type {image.mode!r} has no defined conversion to RGB")
+        raise DataError(f"undecodable {image.format} image: cannot convert pixel type {image.mode!r}; save it as RGB")
     if "transparency" in image.info and image.mode == "P":
         image = image.convert("RGBA")
     return image.convert("RGB")

@@ -93,7 +93,7 @@ def explained(error: Exception, stream: str) -> Exception:
     if isinstance(error, OodlitError) or not isinstance(error, RuntimeError | OSError):
         return error
     if _FILES.search(text):
-        what = "too many open files; raise the limit (ulimit -n), or use fewer workers"
+        what = "too many files are open; raise the limit (ulimit -n), or use fewer workers"
     elif _SHARED.search(text):
         what = (
             "the shared memory of the worker processes is full (/dev/shm, often 64 MB in a container); enlarge it"

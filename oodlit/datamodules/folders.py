@@ -46,7 +46,7 @@ def folder_stream(
     """
     folder, role = Path(path), Role(role)
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder of images; pack archives with `oodlit shards build`")
+        raise DataError(f"{folder}: expected a folder of images; pack an archive with `oodlit shards build`")
     listing = class_listing(folder, role, class_names=class_names, by_folder=not flat, names_decide=True)
     source = file_source(folder, listing)
     name = name or folder.resolve().name

@@ -55,7 +55,7 @@ def escape_key(path: str) -> str:
     """
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
-        raise InvalidArgumentError(f"path {path!r}: expected a relative path, without empty, '.' or '..' parts")
+        raise InvalidArgumentError(f"path {path!r}: expected a relative path without empty parts, '.' or '..'")
     folder, slash, name = path.rpartition("/")
     encoded = quote(name, safe=_KEPT, errors="surrogateescape").replace(".", "%2E")
     key = quote(folder, safe=_KEPT, errors="surrogateescape") + slash + encoded

@@ -86,9 +86,7 @@ class StreamLoader:
     ) -> None:
         check_loading(batch_size, num_workers)
         if not 0 <= rank < world_size:
-            raise InvalidArgumentError(
-                f"StreamLoader(rank={rank}, world_size={world_size}): expected 0 <= rank < world_size"
-            )
+            raise InvalidArgumentError(f"StreamLoader: expected 0 <= rank < world_size, got {rank=} and {world_size=}")
         if on_error not in ("raise", "skip"):
             raise InvalidArgumentError(f"expected on_error to be 'raise' or 'skip', got {on_error!r}")
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
@@ -132,7 +130,10 @@ class StreamLoader:
         digests = array("Q")  # 8 bytes per sample
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
-            raise DataError(f"data set {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
+            raise DataError(
+                f"data set {self.stream.name!r}: according to len() of its source, this process should read"
+                f" {self.num_samples} samples, but the source returned {len(digests)}; correct len() of the source"
+            )
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
@@ -160,8 +161,8 @@ class StreamLoader:
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warn(
-                f"data set {self.stream.name!r}: images have group numbers up to {largest_group}, but the stream has"
-                " no class names, so results are not reported per group; pass class_names=[...] to the stream"
+                f"data set {self.stream.name!r}: images have group numbers up to {largest_group}, but the data"
+                " set has no class names, so there are no results per group; create the stream with class_names=[...]"
             )
 
     def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:

@@ -80,7 +80,7 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
         raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
         warn(
-            f"{name}: {len(source.repeated)} images are repetitions of others and are left out (first:"
+            f"data set {name!r}: {len(source.repeated)} images repeat earlier images and are left out (first:"
             f" {', '.join(map(repr, source.repeated[:3]))}); {len(source)} images remain",
             DuplicateImageWarning,
         )
@@ -92,7 +92,5 @@ def _digest(stream: Stream, sample: Sample) -> bytes | None:
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):
-        raise InvalidArgumentError(
-            f"data set {stream.name!r}: expected image files, which can be compared; got decoded images"
-        )
+        raise InvalidArgumentError(f"data set {stream.name!r}: cannot compare decoded images; expected image files")
     return hashlib.sha256(sample.image).digest()

@@ -79,7 +79,7 @@ def list_set(
     only = published_list(name) if name else only
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
-        text = f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; images may differ"
+        text = f"{description.name}: {source} is not the official archive (expected MD5 {description.md5}, got {md5})"
         warn(text, UnofficialArchiveWarning)
     prefix = _shared(selection.paths)
     prefix += "/" if prefix else ""
@@ -100,7 +100,7 @@ def _files(
     if names is None and description.role is not Role.TRAIN:
         raise DataError(
             f"{description.name}: {source} contains one tar per class, but no published list states which images to"
-            " use; pass a list with only=..."
+            " use; pass a list of files with only=..."
         )
     return files, name
 
@@ -194,16 +194,16 @@ def set_stream(
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     if not any_set and (there := shards.info.name) != description.name and there in descriptions():
-        raise DataError(f"{location}: expected shards of {description.name!r}, got {there!r}; check the location")
+        raise DataError(f"{location}: expected shards of {description.name!r}, got shards of {there!r}")
     expected = description.expected_count
-    problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, expected {expected}"]
+    problems = [] if expected in (None, len(shards)) else [f"expected {expected} images, got {len(shards)}"]
     if counts := shards.info.group_counts:
         names = shards.info.class_names
         problems = differences(description, Counter({names[i] if i < len(names) else "": n for i, n in counts.items()}))
     if complete and problems:
         raise DataError(
-            f"{name}: the shards contain {'; '.join(problems)}; build them from the official archive, or pass"
-            " complete=False to use them as they are (results then show the actual counts)"
+            f"{name}: the shards differ from the published set ({'; '.join(problems)}); build them from the official"
+            " archive, or pass complete=False to use them as they are (results then show the actual counts)"
         )
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
 
@@ -265,7 +265,7 @@ def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
     if complete and len(images) != IMAGENET_C.per_group:
         raise DataError(
             f"imagenet_c: expected {IMAGENET_C.per_group} ID images, got {len(images)}; pass complete=False"
-            " to use them as they are (results then show the actual counts)"
+            " to use these images (results then show the actual counts)"
         )
     return CorruptedListing(CorruptedSource(images))
 
@@ -273,11 +273,11 @@ def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
 def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iterator[str]:
     """Differences from the published number of images, in total and per label."""
     if description.expected_count not in (None, report.num_samples):
-        yield f"{report.num_samples} images, expected {description.expected_count}"
+        yield f"expected {description.expected_count} images, got {report.num_samples}"
     each = description.per_label
     if wrong := {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}:
         shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
-        yield f"expected {each} images per label, but {len(wrong)} labels have another number ({shown})"
+        yield f"expected {each} images per label, but {len(wrong)} labels have more or fewer ({shown})"
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:

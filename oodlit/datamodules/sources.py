@@ -168,7 +168,7 @@ class FileSource(IndexedSource):
         root = os.path.abspath(root)  # noqa: PTH100
         outside = [name for name in names if not Path(name).is_relative_to(root)]
         if outside:
-            raise InvalidArgumentError(f"FileSource: {outside[0]!r} is outside root {root!r}")
+            raise InvalidArgumentError(f"FileSource: {outside[0]!r} is outside root {root!r}; pass another root")
         self.paths = names
         self.keys = [escape_key(Path(name).relative_to(root).as_posix()) for name in names]
         self.labels, self.groups = labels, groups

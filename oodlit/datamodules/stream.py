@@ -113,8 +113,8 @@ class Stream:
         check_class_names(self.name, self.role, self.class_names)
         if (self.role is Role.POOL) != (self.split is not None):
             raise InvalidArgumentError(
-                f"data set {self.name!r}: only streams of role pool have a split, got role {self.role} and"
-                f" split={self.split}; create pools with severity_pool(stream, test_share=...)"
+                f"data set {self.name!r}: role pool requires a split, and a split requires role pool; got role"
+                f" {self.role} and split={self.split}; create pools with severity_pool(stream, test_share=...)"
             )
         if self.role in NAMES_OF_LABELS:
             object.__setattr__(self, "label_names", self.class_names)

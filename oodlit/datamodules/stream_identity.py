@@ -84,7 +84,7 @@ def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) ->
         if 0 < len(changed) < len(paths):
             warn(
                 f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were"
-                f" last read (first: {changed[0]}). Not all contents are compared; {hint}",
+                f" last read (first: {changed[0]}). The contents of only some files were checked; {hint}",
                 ChangedFilesWarning,
             )
 

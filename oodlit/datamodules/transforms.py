@@ -80,8 +80,8 @@ def without_resize(transform: Callable[[Image.Image], Tensor]) -> PreparedTransf
     crops = [step for step in steps or () if type(step).__name__ in ("CenterCrop", "CenterCropOrPad")]
     if len(crops) != 1:
         raise InvalidArgumentError(
-            f"transform {transform!r}: expected exactly one center crop, which is left out for the images of"
-            " ImageNet-C; pass a composition of Resize, CenterCrop, ToTensor and Normalize"
+            f"transform {transform!r}: expected exactly one center crop (it is skipped for ImageNet-C, whose images are"
+            " already cropped); pass a composition of Resize, CenterCrop, ToTensor and Normalize"
         )
     size = crops[0].size
     height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))

@@ -40,7 +40,7 @@ def test_a_list_of_other_paths_is_distinguished_from_classes_without_images(tmp_
     plain, split = replace(make_pool(), role=Role.OOD, split=None), tmp_path / "split.csv"
     split.write_text("\n".join(f"photos/{sample.key},test" for sample in samples()))
     with pytest.raises(
-        DataError, match=r"split\.csv does not list any of its images; .*'00/000', but the list has 'photos/00/000'"
+        DataError, match=r"split\.csv lists no image of the pool; .*'00/000', but the list has 'photos/00/000'"
     ):
         severity_pool(plain, split=split)
     split.write_text("\n".join(f"{sample.key},test" for sample in samples()))

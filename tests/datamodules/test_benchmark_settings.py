@@ -14,14 +14,11 @@ from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F40
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        (
-            {"sets": "sun"},
-            "None, for all sets of benchmark 'clip-four', or a .* list of .* without duplicates, got 'sun'",
-        ),
-        ({"sets": []}, "a non-empty list of names"),
-        ({"sets": ["sun", "sun"]}, "a non-empty list of names without duplicates"),
-        ({"locations": {"sun": "places"}}, "expected shards of 'sun', got 'places'"),
-        ({"locations": {"imagenet_val": "sun"}}, "expected shards of 'imagenet_val', got 'sun'"),
+        ({"sets": "sun"}, "'clip-four'.*got 'sun'"),
+        ({"sets": []}, "a non-empty list of .*names"),
+        ({"sets": ["sun", "sun"]}, "a non-empty list of .*names"),
+        ({"locations": {"sun": "places"}}, "expected shards of 'sun', got .*'places'"),
+        ({"locations": {"imagenet_val": "sun"}}, "expected shards of 'imagenet_val', got .*'sun'"),
         ({"dropped_as": "others"}, "dropped_as='others' requires class_subset"),
         ({"class_subset": [0, 1.5]}, r"expected class indices from 0 to 999, got 1\.5"),
         ({"class_subset": [0, "tench", 5]}, "expected different classes, got 'tench' twice"),
@@ -45,7 +42,7 @@ def test_shards_of_another_set_serve_a_list_only(root) -> None:  # noqa: F811
     elsewhere = {"ssb_hard": root / "imagenet_ood"}
     with pytest.raises(DataError, match="ssb_hard: 6 of 6 listed images were not found"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"], locations=elsewhere)
-    with pytest.raises(DataError, match="expected shards of 'ssb_hard', got 'imagenet_ood'"):
+    with pytest.raises(DataError, match="expected shards of 'ssb_hard', got shards of 'imagenet_ood'"):
         ImageNetBenchmark(root, sets=["ssb_hard"], locations=elsewhere, complete=False)
 
 

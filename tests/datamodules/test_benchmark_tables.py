@@ -197,11 +197,11 @@ def test_timm_names_its_files_elsewhere() -> None:
     """The list of validation images applies to shards whose keys are numbers."""
     facts = [SampleFacts("n01440764/ILSVRC2012_val_00000013_n01440764.JPEG", 0, -1), SampleFacts("00000001", 1, -1)]
     assert listed(facts, ["ILSVRC2012_val_00000013.JPEG", "ILSVRC2012_val_00000015.JPEG"], "val") == [0, -1]
-    with pytest.raises(DataError, match=r"one: 'x\.png' and 'X\.jpg' of the list match the same image"):
+    with pytest.raises(DataError, match=r"one: the listed files 'x\.png' and 'X\.jpg' match the same image 'a/x\.jpg'"):
         listed([SampleFacts("a/x.jpg", 0, -1)], ["x.png", "X.jpg"], "one")
     two = [SampleFacts("a/x.jpg", 0, -1), SampleFacts("b/x.png", 0, -1)]
     assert listed(two, ["x.png"], "two") == [1]
-    with pytest.raises(DataError, match=r"two: 2 images match 'x.gif'"):
+    with pytest.raises(DataError, match=r"two: 2 images match the listed file 'x.gif'"):
         listed(two, ["x.gif"], "two")
 
 

@@ -78,7 +78,9 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
     assert "1 of 2 listed files were not found (first: '9.jpg')" in error
-    with pytest.warns(UserWarning, match="1 of 2 listed files were not found .*'9.jpg'.; they are left out"):
+    with pytest.warns(
+        UserWarning, match="1 of 2 listed files were not found .*'9.jpg'.; the missing files are left out"
+    ):
         assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
     assert len(ShardSource(tmp_path / "all")) == 1
 
@@ -105,7 +107,7 @@ def test_warnings_are_lines(tmp_path: Path, run: Run, monkeypatch: pytest.Monkey
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")[0] == 0
-    text = "warning: left out 1 files without an image extension (first: 'README')\n"
+    text = "warning: 1 files without an image extension are left out (first: 'README')\n"
     assert lines == [f"oodlit shards build: {text}"]
 
 
@@ -144,7 +146,7 @@ def test_verify_compares_with_the_published_numbers(tmp_path: Path, run: Run) ->
     manifest.write_text(manifest.read_text().replace('"complete": false', '"complete": true'))
     code, out, _ = run("shards", "verify", tmp_path / "out")
     assert code == 1
-    assert "2 images, expected 10000" in out
+    assert "expected 10000 images, got 2" in out
 
 
 def test_verify_goes_on_after_a_folder_that_cannot_be_read(tmp_path: Path, run: Run) -> None:

@@ -100,11 +100,11 @@ def test_a_broken_image_stays_an_error():
 def test_bad_settings(monkeypatch):
     with pytest.raises(UnknownNameError, match="unknown corruption 'gausian_noise'; did you mean 'gaussian_noise'"):
         CorruptedSource(id_source(), kinds=["gausian_noise"])
-    with pytest.raises(InvalidArgumentError, match=r"fog: expected severity .* got 6"):
+    with pytest.raises(InvalidArgumentError, match=r"fog.: expected severity .* got 6"):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
     with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
         CorruptedSource(id_source(), kinds=["fog", "fog"])
-    with pytest.raises(InvalidArgumentError, match="at least 32 pixels, got 31 x 40"):
+    with pytest.raises(InvalidArgumentError, match="at least 32 x 32 pixels, got 31 x 40"):
         corrupt(Image.new("RGB", (31, 40)), "fog", 1)
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'oodlit\[corruptions\]'"):

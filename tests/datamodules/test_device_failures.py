@@ -158,7 +158,7 @@ def test_a_file_that_only_the_device_reads_is_named(monkeypatch):
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", FOR_WORKERS["half"])]))
     (batch,) = StreamLoader(stream, RESIZED, decode_on="cpu")
     with pytest.raises(
-        DataError, match=r"'s/0': cpu decodes this file, but the workers' decoder cannot .undecodable JPEG"
+        DataError, match=r"'s/0': cpu decodes this image, but workers cannot decode it .undecodable JPEG"
     ):
         batch["exact"].images(batch["image"])
 
@@ -172,7 +172,7 @@ def own_decoder(data: bytes) -> Image.Image:
     [
         ({"decode": partial(decode_image, reduce_to=8)}, r"only supports decode=decode_image"),
         ({"decode": own_decoder}, "got decode=<function own_decoder"),
-        ({"any_size": True}, "does not support images that keep their own sizes"),
+        ({"any_size": True}, "supports neither any_size=True"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(options, message):

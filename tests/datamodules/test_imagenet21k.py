@@ -174,7 +174,7 @@ def test_no_class_has_enough_images(tmp_path: Path) -> None:
 def test_missing_classes_of_a_release_are_an_error_or_listed(tmp_path: Path) -> None:
     source = folders(tmp_path / "few")
     with pytest.raises(
-        DataError, match=r"18621 of 18624 classes of fall11 are missing \(first: n00005787.*complete=False"
+        DataError, match=r"18621 of 18624 classes of release fall11 are missing \(first: n00005787.*complete=False"
     ):
         list_imagenet21k(source, estimation=3, test=1)
     listing = list_imagenet21k(source, estimation=3, test=1, release="winter21")
@@ -193,7 +193,9 @@ def test_a_published_split_decides(tmp_path: Path) -> None:
     )
     assert listing.facts["split"] == "split.csv"
     split.write_text(f"{POOL[0]}_0.JPEG,test\n{POOL[0]}_9.JPEG,test\n", encoding="utf-8")
-    with pytest.raises(DataError, match=f"1 of 2 listed images of {POOL[0]} are missing .first: '{POOL[0]}_9.JPEG'"):
+    with pytest.raises(
+        DataError, match=f"1 of 2 images of {POOL[0]} in the split are missing .first: '{POOL[0]}_9.JPEG'"
+    ):
         list_imagenet21k(source, split=split)
     part = list_imagenet21k(source, split=split, complete=False)
     assert (len(part), part.facts["images_missing"], part.facts["kept_though_left_out_by_rule"]) == (1, 1, 0)
@@ -273,11 +275,11 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.write_text(f"{POOL[0]} looks like a trout\n", encoding="utf-8")
     small = ["--estimation", "3", "--test", "1", "--exclude", str(own)]
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small]) == 1
-    assert "classes of fall11 are missing" in capsys.readouterr().err
+    assert "classes of release fall11 are missing" in capsys.readouterr().err
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small, "--incomplete"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "8 images of 'imagenet21k' (pool, 2 classes)" in said
-    assert "21839 classes are excluded, 18621 of them because they are missing from the source: see " in said
+    assert "21839 classes are excluded, 18621 of them because they are missing from the source; see " in said
     told = read_exclusions(out / "left_out.txt")
     assert told[POOL[0]] == "looks like a trout"
     assert len(told) == 21_841 - 2

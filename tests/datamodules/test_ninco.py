@@ -102,7 +102,7 @@ def shards(archive, tmp_path_factory) -> dict[str, Path]:
     """The three sets, built from the archive without unpacking it."""
     root = tmp_path_factory.mktemp("shards")
     for name in SETS:
-        with pytest.warns(UnofficialArchiveWarning, match=f"{name}: expected MD5 b9ffae324363cd900a81c"):
+        with pytest.warns(UnofficialArchiveWarning, match=f"{name}: .* .expected MD5 b9ffae324363cd900a81c"):
             build_set(describe(name), archive, root / name, shard_size=1000)
     return {name: root / name for name in SETS}
 
@@ -149,7 +149,7 @@ def test_verification_knows_the_published_numbers(part, tmp_path):
     write_info(tmp_path, replace(info, extra={}))
     (report,) = verify_set(tmp_path, decode=False)
     problems = [str(problem) for problem in report.problems]
-    assert "147 images, expected 5879" in problems
+    assert "expected 5879 images, got 147" in problems
     assert "class 'Caracal caracal caracal': expected 100 samples, found 3" in problems
     assert len(problems) == 1 + 64
 
@@ -205,7 +205,10 @@ def test_any_root_gives_the_same_keys(part):
 
 
 def test_a_missing_file_is_named(archive, part, tmp_path):
-    with pytest.raises(DataError, match=r"ninco: 147 images, expected 5879; 3 images in 'Caracal caracal caracal'"):
+    with pytest.raises(
+        DataError,
+        match=r"ninco: expected 5879 images, got 147; expected 100 images in 'Caracal caracal caracal', got 3",
+    ):
         build_set(describe("ninco"), part, tmp_path)
     with pytest.raises(DataError, match="ninco_popular: expected images at NINCO/NINCO_popular_datasets_subsamples"):
         list_set(describe("ninco_popular"), part)

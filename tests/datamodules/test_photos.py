@@ -70,7 +70,7 @@ def test_missing_or_other_package(monkeypatch):
     with pytest.raises(MissingExtraError, match=r"PhotosBenchmark requires .*pip install 'oodlit\[imagenet-demo\]'"):
         PhotosBenchmark()
     monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
-    with pytest.raises(DataError, match=r"foolbox: expected 20 pictures in each of its sets"):
+    with pytest.raises(DataError, match=r"foolbox: expected 20 pictures of each data set"):
         PhotosBenchmark()
     monkeypatch.undo()
     with pytest.raises(InvalidArgumentError, match="0 templates"):

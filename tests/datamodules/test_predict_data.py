@@ -186,7 +186,7 @@ def test_images_by_key(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"1 of 1 keys were not found in .* \(first: 'no'"):
         data.read_images(["tiny/no"])
     assert data.read_images(["tensors/1"])["tensors/1"].getpixel((0, 0)) == (0, 0, 0)  # constant, outside [0, 1]
-    with pytest.raises(InvalidArgumentError, match="no stream 'nowhere'"):
+    with pytest.raises(InvalidArgumentError, match="no stream is called 'nowhere'"):
         data.read_images(["nowhere/0"])
 
 

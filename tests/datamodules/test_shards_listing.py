@@ -25,10 +25,10 @@ class TestListings:
         [
             ("l.txt", "a/1.png\n".encode("utf-16"), r"l\.txt is not UTF-8 .*; save it as UTF-8"),
             ("l.csv", "path,group\na/1.png,é\n".encode("latin-1"), r"l\.csv is not UTF-8"),
-            ("l.csv", b"path,label\na/1.png\n", "line 2: the number of columns differs"),
-            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: the number of columns differs"),
+            ("l.csv", b"path,label\na/1.png\n", "line 2: expected as many columns"),
+            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: expected as many columns"),
             ("l.csv", b"path,label\na/1.png,9999999999\n", "expected a class index .*'9999999999'"),
-            ("l.csv", b"path;label\na/1.png;1\n", "expected a header with the column 'path'"),
+            ("l.csv", b"path;label\na/1.png;1\n", "expected a column 'path'"),
         ],
     )
     def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -99,20 +99,22 @@ class TestListings:
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"left out 1 files without an image extension \(first: 'README\.md'"):
+        with pytest.warns(UserWarning, match=r"1 files without an image extension are left out \(first: 'README\.md'"):
             assert len(class_listing(source, Role.OOD)) == 2
 
     def test_rule(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "x/1.jpg", "y/2.jpg")
         listing = map_files(source, lambda path: Assignment(group=4, path="z.jpg") if path.startswith("x") else None)
         assert [(entry.path, entry.group) for entry in listing] == [("z.jpg", 4)]
-        with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
+        with pytest.raises(
+            DataError, match=r"no image of the data set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"
+        ):
             map_files(source, lambda path: None)
 
     @pytest.mark.parametrize("by_folder", [True, False])
     def test_an_empty_folder_is_named(self, tmp_path: Path, by_folder: bool) -> None:
         (tmp_path / "empty").mkdir()
-        with pytest.raises(DataError, match=r"^\S*empty: found no image of this set among 0 files; check"):
+        with pytest.raises(DataError, match=r"^\S*empty: found no image of the data set among 0 files; check"):
             class_listing(tmp_path / "empty", Role.OOD, by_folder=by_folder)
 
     def test_csv(self, tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ class TestListings:
             ("path,label\na.jpg,1\na.jpg,2\n", r"line 3: 'a\.jpg' is listed twice"),
             ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
             ("path,label\na.jpg,cat\n", r"'a\.jpg': expected a class index .*'cat'"),
-            ("file,label\na.jpg,1\n", r"expected a header with the column 'path'"),
+            ("file,label\na.jpg,1\n", r"expected a column 'path'"),
             ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups must be either all names or all numbers, .*'sea'"),
         ],
     )

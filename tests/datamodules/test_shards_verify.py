@@ -48,7 +48,7 @@ def test_a_changed_image_is_found_by_the_checksum(tmp_path: Path) -> None:
     data = path.read_bytes().replace(tiny_image(1), tiny_image(1)[:-30] + bytes(30))
     path.write_bytes(data)
     found = messages(tmp_path)
-    assert found[0] == "s-test-000000.tar: the checksum differs from the manifest"
+    assert found[0] == "s-test-000000.tar: the checksum differs from that in the manifest"
     assert found[1].startswith("s-test-000000.tar: 1%2Epng: undecodable PNG image")
     assert len(found) == 2
     assert len(messages(tmp_path, decode=False)) == 1
@@ -61,7 +61,7 @@ def test_it_reads_on_after_damage(tmp_path: Path) -> None:
     second.write_bytes(second.read_bytes()[:2000])
     shutil.copy(tmp_path / "s-test-000002.tar", tmp_path / "s-test-000009.tar")
     found = messages(tmp_path)
-    assert found[0] == "s-test-000000.tar: missing; restore it, or rebuild the shards"
+    assert found[0] == "s-test-000000.tar: the shard is missing; restore it, or rebuild the shards"
     assert found[1].startswith("s-test-000001.tar: expected")
     assert found[2:] == [
         "group 0: expected 4 samples according to the manifest, found 2",

@@ -96,7 +96,7 @@ def test_bad_templates_and_images():
         UnitTestSource([Template(3, 3, "GIF")], tests=["uni"])
     with pytest.raises(UnknownNameError, match="unknown unit test 'blob'; did you mean 'blobs'"):
         UnitTestSource([Template(3, 3)], tests=["blob"])
-    with pytest.raises(InvalidArgumentError, match="expected count to be at least 1, got 0"):
+    with pytest.raises(InvalidArgumentError, match="expected at least 1 image per test, got count=0"):
         unit_test_source(id_source(), 0)
     with pytest.raises(DataError, match="key 'a': undecodable"):
         unit_test_source(MemorySource([Sample("a", b"no image", origin="shard x")]), 1)

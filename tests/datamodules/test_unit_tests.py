@@ -282,7 +282,7 @@ def test_bad_arguments():
     with pytest.raises(InvalidArgumentError, match="scale=nan"):
         draw("black", 1, 3, index=0, scale=float("nan"))
     with pytest.raises(
-        InvalidArgumentError, match=r"'pixel_perm' permutes the pixels of an ID image; pass one as image="
+        InvalidArgumentError, match=r"'pixel_perm' permutes the pixels of an ID image; pass it as image="
     ):
         draw("pixel_perm", 3, 3, index=0)
     with pytest.raises(UnknownNameError, match="unknown format 'GIF' of unit tests"):

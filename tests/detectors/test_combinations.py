@@ -197,7 +197,7 @@ def test_held_out_calibration_does_not_depend_on_batches() -> None:
     for size in (7, 80):
         detector = Combined([Mahalanobis(), KNN(k=2)], calibration="validation", size=50)
         fit([detector], [fitted], head)
-        with pytest.raises(NotFittedError, match=r"no calibration scores; fit it, and call calibrate"):
+        with pytest.raises(NotFittedError, match=r"no calibration scores; call fit and"):
             detector.score(train)
         detector.calibrate(cut(held_out, size, permutation(len(held_out), seed=size)))
         assert detector.ascending.shape == (2, 50)
@@ -257,7 +257,10 @@ def test_training_scores_of_a_bank_are_noted() -> None:
     train, head = small_problem()
     combinations = [Combined([Energy(), KNN(k=1)]), Combined([Energy(), Mahalanobis()])]
     fit(combinations, [train], head)
-    noted = [any("calibrated on training images. If KNN(k=1) stores" in n for n in d.notes) for d in combinations]
+    noted = [
+        any("calibrated on training images. If they are in the bank of KNN(k=1)" in n for n in d.notes)
+        for d in combinations
+    ]
     assert noted == [True, False]
     assert (combinations[0].p_values(train.select(slice(0, 9)))[:, 1] > 0).all()
 

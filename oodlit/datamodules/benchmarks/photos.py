@@ -74,7 +74,8 @@ def _pictures() -> list[tuple[str, int, Path]]:
     numbers = {name: sum(kind == name for kind, _, _ in found) for name in ("imagenet", *OTHERS)}
     if set(numbers.values()) != {20}:
         raise DataError(
-            f"foolbox: expected 20 pictures in each of its sets, got {numbers}; run `pip install 'foolbox==3.3.4'`"
+            "foolbox: expected 20 pictures of each data set, got"
+            f" {', '.join(f'{n} of {name}' for name, n in numbers.items())}; run `pip install 'foolbox==3.3.4'`"
         )
     return found
 

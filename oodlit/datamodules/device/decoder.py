@@ -133,8 +133,8 @@ class DeviceDecoder:
         reason, image = self._batches.read(sample)
         if image is None:
             raise DataError(
-                f"{self._batches.stream.full_key(sample.key)!r}: {self._device} decodes this file, but the workers'"
-                f" decoder cannot ({reason}), so results would depend on the device; run without decode_on_device"
+                f"{self._batches.stream.full_key(sample.key)!r}: {self._device} decodes this image, but workers"
+                f" cannot decode it ({reason}), so results would depend on the device; run without decode_on_device"
             )
         return image
 
@@ -152,9 +152,7 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
             f"decode_on_device only supports decode=decode_image, with or without max_pixels; got decode={decode!r}"
         )
     if any_size:
-        raise InvalidArgumentError(
-            "decode_on_device does not support images that keep their own sizes (any_size=True, or object detectors)"
-        )
+        raise InvalidArgumentError("decode_on_device supports neither any_size=True nor object detectors; omit it")
 
 
 @contextmanager

@@ -69,7 +69,7 @@ def corrupt(
     _check(kind, severity)
     if min(image.size) < 32:
         raise InvalidArgumentError(
-            f"{kind}: both sides of an image must be at least 32 pixels, got {image.width} x {image.height}"
+            f"corruption {kind!r}: expected images of at least 32 x 32 pixels, got {image.width} x {image.height}"
         )
     library = _library()
     number = key_digest(f"{kind}/{severity}/{seed}/{key}", size=4)
@@ -118,7 +118,8 @@ class CorruptedSource:
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
             raise InvalidArgumentError(
-                f"CorruptedSource: expected distinct kinds and severities, got {tuple(kinds)} and {tuple(severities)}"
+                f"CorruptedSource: expected distinct kinds and severities, at least one each; got {kinds=}"
+                f" and {severities=}"
             )
         for kind, severity in self.settings:
             _check(kind, severity)
@@ -237,7 +238,7 @@ def prepare(image: Image.Image) -> Image.Image:
 def _check(kind: str, severity: int) -> None:
     UnknownNameError.check("corruption", kind, CORRUPTIONS)
     if severity not in (1, 2, 3, 4, 5):
-        raise InvalidArgumentError(f"{kind}: expected severity 1, 2, 3, 4 or 5, got {severity}")
+        raise InvalidArgumentError(f"corruption {kind!r}: expected severity 1, 2, 3, 4 or 5, got {severity}")
 
 
 def _library() -> ModuleType:

@@ -106,7 +106,7 @@ def draw(
     if not test.from_image:
         values = test.generator(width, height, rng, **options)
     elif image is None:
-        raise InvalidArgumentError(f"unit test {name!r} permutes the pixels of an ID image; pass one as image=...")
+        raise InvalidArgumentError(f"unit test {name!r} permutes the pixels of an ID image; pass it as image=...")
     else:
         values = test.generator(np.asarray(image.convert("RGB")), rng, **options)
     return np.asarray(np.rint(255.0 * values), np.uint8)

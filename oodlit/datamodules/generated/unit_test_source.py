@@ -76,8 +76,8 @@ class UnitTestSource(IndexedSource):
         self.seed, self.scale, self.decode = seed, scale, decode
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
-                f"UnitTestSource: expected at least one template and distinct tests, got {len(self.templates)}"
-                f" templates and tests {self.tests}"
+                f"UnitTestSource: expected at least one template and one test, and no test twice; got"
+                f" {len(self.templates)} templates and tests={self.tests}"
             )
         for test in self.tests:
             UnknownNameError.check("unit test", test, UNIT_TESTS)
@@ -184,7 +184,7 @@ def unit_test_source(
         DataError: A chosen image cannot be read.
     """
     if count < 1:
-        raise InvalidArgumentError(f"unit tests: expected count to be at least 1, got {count}")
+        raise InvalidArgumentError(f"unit tests: expected at least 1 image per test, got count={count}")
     if not len(images):
         raise InvalidArgumentError("unit tests: expected at least one ID image, got none")
     rng = np.random.default_rng(seed)

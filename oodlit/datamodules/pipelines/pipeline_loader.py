@@ -24,8 +24,8 @@ class PipelineBatches(StreamBatches):
             if count > len(self.stream):
                 raise DataError(
                     f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker"
-                    " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise pass"
-                    " another count"
+                    " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise"
+                    " correct the count of the pipeline"
                 )
             yield sample
 
@@ -53,7 +53,7 @@ class PipelineLoader(StreamLoader):
         Raises:
             TypeError: Always, as from an iterable without a length.
         """
-        raise TypeError("the number of batches of a pipeline is unknown")
+        raise TypeError("the batches of a pipeline have no len(); their number is known only after reading")
 
     def __iter__(self) -> Iterator[Batch]:
         """Read the part of this process once, and count its samples."""

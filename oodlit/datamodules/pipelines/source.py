@@ -53,7 +53,7 @@ class PipelineSource:
             raise InvalidArgumentError(f"PipelineSource: expected count to be an integer >= 1, got {count!r}")
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(
-                f"PipelineSource: a {type(pipeline).__name__} cannot be read more than once; pass a"
+                f"PipelineSource: an object of type {type(pipeline).__name__} cannot be read more than once; pass a"
                 f" webdataset.WebDataset, an IterableDataset, or another object whose __iter__ starts over"
             )
         self.pipeline, self.count, self.to_sample = pipeline, count, to_sample or sample_of
@@ -146,7 +146,7 @@ def sample_of(item: Any) -> Sample:
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]
     if len(images) != 1:
         raise DataError(
-            f"pipeline: expected one image in {key!r}, got {len(images)}; the fields are {sorted(map(str, item))}"
+            f"pipeline: expected one image in item {key!r}, got {len(images)}; its fields: {', '.join(map(str, item))}"
         )
     meta = item.get(META_FIELD)
     group = meta.get("group", -1) if isinstance(meta, Mapping) else -1
@@ -164,7 +164,7 @@ def _number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise DataError(f"pipeline: expected an integer label or group, got {value!r}") from error
+        raise DataError(f"pipeline: expected label and group to be integers, got {value!r}") from error
 
 
 @contextmanager

@@ -197,7 +197,7 @@ def select(
     counts = Counter(place.group for place in places.values())
     if complete and (problems := differences(description, counts)):
         raise DataError(
-            f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
+            f"{description.name}: {'; '.join(problems)}. Download the official archive again, or pass complete=False"
             " to use the images as they are (results then show the actual counts)"
         )
     if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
@@ -224,13 +224,13 @@ def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, 
     images = (path for path in paths if is_image(path) and not is_hidden(path))
     places = {path: place for path in images if (place := description.place(PurePosixPath(path)))}
     if not places:
-        found = f"{len(paths)} files (first: {paths[0]!r})" if paths else "no files"
+        found = f"{len(paths)} other files (first: {paths[0]!r})" if paths else "no files"
         raise DataError(f"{description.name}: expected images at {description.layout}, found {found}")
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
-            f"{description.name}: {other[0]!r} has a class that this set does not cover ({len(other)} such images in"
-            " total); check that the source is the right data set"
+            f"{description.name}: {other[0]!r} has a class that {description.name} does not cover ({len(other)} such"
+            " images in total); check that the source is the right data set"
         )
     return places
 
@@ -261,8 +261,8 @@ def _listed(
             f" {', '.join(map(repr, sorted(missing)[:5]))})"
         )
         if complete or len(missing) == len(pure):
-            raise DataError(f"{text}; check the source, or pass complete=False to leave them out")
-        warn(f"{text}; they are left out")
+            raise DataError(f"{text}; check the source, or pass complete=False to leave out the missing files")
+        warn(f"{text}; the missing files are left out")
     return {paths[position]: places[paths[position]] for position in sorted(positions) if position >= 0}
 
 
@@ -271,16 +271,16 @@ def differences(description: DatasetDescription, counts: Counter[str]) -> list[s
     problems = []
     total = counts.total()
     if description.expected_count is not None and total != description.expected_count:
-        problems.append(f"{total} images, expected {description.expected_count}")
+        problems.append(f"expected {description.expected_count} images, got {total}")
     if description.n_groups is not None and len(counts) != description.n_groups:
-        problems.append(f"{len(counts)} groups, expected {description.n_groups}")
+        problems.append(f"expected {description.n_groups} groups, got {len(counts)}")
     problems += [
-        f"{counts[name]} images in {name!r}, expected {number}"
+        f"expected {number} images in {name!r}, got {counts[name]}"
         for name, number in description.classes.items()
         if number is not None and counts[name] != number
     ]
     problems += [
-        f"{number} images in {name!r}, expected {description.per_group}"
+        f"expected {description.per_group} images in {name!r}, got {number}"
         for name, number in sorted(counts.items())
         if description.per_group is not None and number != description.per_group
     ]

@@ -108,8 +108,8 @@ def list_imagenet21k(
         missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in available]
     if missing and complete and release == "fall11":
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing (first:"
-            f" {missing[0]}); download their images, or pass complete=False to build the pool without"
+            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of release {release} are missing"
+            f" (first: {missing[0]}); download their images, or pass complete=False to build the pool without"
             " them (missing classes are listed next to the shards)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
@@ -143,7 +143,7 @@ def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[st
     for path, part in parts.items():
         pure = PurePosixPath(path)
         if not is_wnid(wnid := wnid_of(path)):
-            raise DataError(f"{split}: expected <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
+            raise DataError(f"{split}: expected a path <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
         if pure.name in found.setdefault(wnid, {}):
             raise DataError(f"{split}: {wnid}/{pure.name} is listed twice")
         found[wnid][pure.name] = part
@@ -155,7 +155,7 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing (first:"
+            f"imagenet21k: {len(missing)} of {len(parts)} images of {wnid} in the split are missing (first:"
             f" {missing[0]!r}); use the release that the split was made from, or pass complete=False"
             " to build the pool without them"
         )

@@ -121,13 +121,13 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     found = {(group, split(key)) for key, group in zip(keys, groups, strict=True)}
     if isinstance(split, PoolSplit) and split.parts and keys and {part for _, part in found} == {None}:
         raise DataError(
-            f"pool {stream.name!r}: {split.source} does not list any of its images; paths must be relative to the"
+            f"pool {stream.name!r}: {split.source} lists no image of the pool; paths must be relative to the"
             f" folder of the pool, like {unescape_key(keys[0])!r}, but the list has {next(iter(split.parts))!r}"
         )
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(
                 f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images"
-                f" (first: {empty[0]!r}; {split}). Every class must have estimation and test images. Add images, pass"
-                " another test_share or split, or remove the class"
+                f" (first: {empty[0]!r}; split: {split}). Every class must have estimation and test images. Add images,"
+                " pass another test_share or split, or remove the class"
             )

@@ -89,7 +89,7 @@ def _clean(name: str, where: Path) -> str:
     path = name.replace("\\", "/")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
-        raise DataError(f"{where}: {name!r} leads outside the archive; if you trust it, unpack it and pass the folder")
+        raise DataError(f"{where}: {name!r} leads outside the archive; unpack it and pass the folder if you trust it")
     return "/".join(parts)
 
 
@@ -105,7 +105,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
         with open_file() as file:
             data = file.read(size + 1)
     except _UNREADABLE as error:
-        raise DataError(f"{where}: {path!r} is damaged ({error}); download it again") from error
+        raise DataError(f"{where}: {path!r} is damaged ({error}); download {where} again") from error
     if len(data) < size:
         raise DataError(f"{where} is truncated within {path!r}; download the archive again")
     return data[:size]
@@ -196,7 +196,7 @@ class _Zip:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise DataError(f"{path}: damaged zip ({error}); download it again") from error
+            raise DataError(f"{path}: the zip is damaged ({error}); download it again") from error
         _check_one_zip(path, self._zip.infolist())
         named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
@@ -357,7 +357,7 @@ def open_tars(
         return None
     found.paths = [path for path, _, _ in found.members()]
     if twice := repeated(found.paths):
-        raise DataError(f"{source}: {twice[0]!r} occurs twice; remove one of the tars")
+        raise DataError(f"{source}: the tars contain {twice[0]!r} twice; remove one of the two files")
     return found
 
 

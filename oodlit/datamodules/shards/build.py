@@ -185,7 +185,7 @@ class _Build:
                 pool.shutdown(cancel_futures=True)
         self._check_leftovers(records)
         if not records:
-            raise DataError(f"no images to write to {self.out}: the listing of the source is empty")
+            raise DataError(f"{self.out}: there are no images to write, because the listing of the source is empty")
         return tuple(records[file] for file in sorted(records))
 
     def _finished(self, file: str) -> ShardRecord | None:
@@ -204,7 +204,7 @@ class _Build:
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from other files (the first path is now {listed[0].path!r}) or"
+                f"{self.out / record.file} was built from other files (the source now has {listed[0].path!r} first) or"
                 " with another shard_size; build into another folder, or remove this shard first"
             )
         self.progress(len(listed))

@@ -76,7 +76,7 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> Classes:
     else:
         raise DataError(f"{root} does not exist; expected a folder of class folders or tars, or a tar")
     if not found:
-        raise DataError(f"{root}: found no class folder and no <class>.tar; pass the folder of the classes")
+        raise DataError(f"{root}: found no class folder and no <class>.tar; pass the folder that contains the classes")
     return dict(sorted(found.items()))
 
 
@@ -128,5 +128,5 @@ def _tar_images(tar: Place) -> Images:
 
 def _add(images: dict[str, Place], name: str, place: Place) -> None:
     if name in images:
-        raise DataError(f"{place.path}: {name!r} occurs twice in one class; remove one of them")
+        raise DataError(f"{place.path}: {name!r} occurs twice in one class; remove one of the two files")
     images[name] = place

@@ -42,7 +42,7 @@ def download(
     """
     shown = mask_address(url)
     if not url.startswith(("http://", "https://")):
-        raise InvalidArgumentError(f"{shown}: expected an address with http or https")
+        raise InvalidArgumentError(f"{shown}: expected an address with http:// or https://")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
     with lock(path.with_name(f".{path.name}.lock")):
@@ -63,7 +63,7 @@ def _check(file: Path, md5: str, advice: str, *, keep: bool = False) -> None:
     if md5 and (found := checksum(file)) != md5:
         if not keep:
             file.unlink()
-        raise DataError(f"{advice} (expected MD5 {md5}, got {found})")
+        raise DataError(f"{advice} (the checksum is wrong: expected MD5 {md5}, got {found})")
 
 
 def checksum(path: Path) -> str:
@@ -99,7 +99,7 @@ def _receive(url: str, part: Path, progress: Advance | None) -> None:
         if error.code == 416:
             part.unlink()
         if error.code in (401, 403, 404, 410):
-            raise DataError(f"{mask_address(url)}: the server answers {error.code} {error.reason}") from error
+            raise DataError(f"{mask_address(url)}: the server answered {error.code} {error.reason}") from error
         raise
     except HTTPException as error:
         raise ConnectionError(f"the connection ended early: {error!r}") from error

@@ -84,7 +84,7 @@ def map_files(
     assignments: dict[str, Assignment] = {}
     for path in files.paths:
         if path in assignments:
-            raise DataError(f"{path!r} occurs twice in the archive")
+            raise DataError(f"{path!r} occurs twice in the archive; remove one of the two files")
         found = rule(path)
         if found is not None:
             assignments[path] = found
@@ -98,7 +98,7 @@ class _NoImageError(DataError):
         some = f" (first: {', '.join(map(repr, list(files.paths)[:3]))})" if files.paths else ""
         where = f"{source}: " if isinstance(source, str | Path) else ""
         super().__init__(
-            f"{where}found no image of this set among {len(files.paths)} files{some}; check the source and its layout"
+            f"{where}found no image of the data set among {len(files.paths)} files{some}; check the path and the layout"
         )
 
 
@@ -136,7 +136,7 @@ def class_listing(
         raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
-        warn(f"left out {len(others)} files without an image extension (first: {others[0]!r})")
+        warn(f"{len(others)} files without an image extension are left out (first: {others[0]!r})")
     if not by_folder:
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
@@ -146,7 +146,7 @@ def class_listing(
     if found == ["."]:
         if labelled:
             folder = next(iter(classes))
-            raise DataError(f"all images are in one folder, {folder!r}; sets of role {role} require class folders")
+            raise DataError(f"all images are in one folder, {folder!r}; data sets of role {role} require class folders")
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     _check_beside(folders, classes)
     if class_names is None:
@@ -154,8 +154,8 @@ def class_listing(
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(
-            f"{len(unknown)} folders are not among the {len(names)} class names (first: {unknown[0]!r}); rename or"
-            " remove these folders"
+            f"the names of {len(unknown)} folders are not among the {len(names)} class names (first: {unknown[0]!r});"
+            " rename or remove these folders"
         )
     # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
@@ -174,7 +174,7 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
         if archive and archive[1] not in folders:
             raise DataError(
                 f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
-                f" or move it away if its images are already here"
+                " or remove it if its images are already in the source"
             )
 
 
@@ -206,7 +206,7 @@ def _check_spelling(names: Sequence[str]) -> None:
         if other != name:
             raise DataError(
                 f"class folders {other!r} and {name!r} only differ in case or Unicode form; rename one if they are the"
-                f" same class, or pass class_names with both"
+                " same class; otherwise pass class_names that contain both"
             )
 
 
@@ -217,7 +217,7 @@ def _index_order(names: list[str], names_decide: bool) -> list[str]:
     if all(name.isdecimal() for name in names):
         raise DataError(
             f"the {len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (the first is"
-            f" {names[0]!r}), so their indices are unknown; pass class_names in the order of the classifier"
+            f" {names[0]!r}), so the order of the classes is unclear; pass class_names in the order of the classifier"
         )
     return names
 
@@ -278,17 +278,17 @@ def _is_index(text: str) -> bool:
 def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     if "path" not in (reader.fieldnames or ()):
-        raise DataError(f"{path}: expected a header with the column 'path', got columns {reader.fieldnames}")
+        raise DataError(f"{path}: expected a column 'path', got {', '.join(reader.fieldnames or ['an empty file'])}")
     rows = []
     try:
         for row in reader:
             if None in row or None in row.values():
-                raise DataError(f"{path}, line {reader.line_num}: the number of columns differs from the header")
+                raise DataError(f"{path}, line {reader.line_num}: expected as many columns as in the header")
             label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
             rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
     except csv.Error as error:
         raise DataError(
-            f"{path}, line {reader.line_num}: cannot parse ({error}); is a quotation mark missing?"
+            f"{path}, line {reader.line_num}: cannot parse the line ({error}); is a quotation mark missing?"
         ) from error
     return rows
 

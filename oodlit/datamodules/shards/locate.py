@@ -68,7 +68,7 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove the file, or remove"
+                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove such files, or remove"
                 " the manifest to count the samples again"
             )
         return select_split(infos, split, folder)
@@ -77,7 +77,7 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
             f"{folder}: {unpacked[0]!r} seems to be an archive that was unpacked into the folder next to it, not a"
-            f" shard; pass the unpacked folder {Path(unpacked[0]).stem!r}, or list the shards by name"
+            f" shard; pass the unpacked folder {Path(unpacked[0]).stem!r}, or pass a list of shards"
         )
     _check_complete(found, [path.name for path in Path(folder).iterdir() if not is_hidden(path.name)], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
@@ -112,7 +112,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     if twice := repeated(paths):
         raise DataError(f"shard {mask_address(twice[0])} is listed twice")
     if not records:
-        raise DataError("no shards given; pass a folder, a pattern or a list of paths")
+        raise DataError("no shards were given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
 
 

@@ -161,7 +161,7 @@ def _info(split: str, entry: _SplitEntry) -> ShardInfo:
     if len({len(column) for column in columns}) > 1:
         numbers = ", ".join(str(len(column)) for column in columns)
         raise ValueError(
-            f"split {split!r}: expected filenames, shard_lengths, sizes, sha256, and listings of one length, got"
+            f"split {split!r}: expected filenames, shard_lengths, sizes, sha256, and listings of the same length, got"
             f" {numbers}"
         )
     info = ShardInfo(
@@ -190,7 +190,7 @@ def _check_files(split: str, files: Sequence[str]) -> None:
         if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
             raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")
         if "::" in file or ":" in file.split("/")[0]:
-            raise ValueError(f"split {split!r}: {file!r} is not a file name")
+            raise ValueError(f"split {split!r}: expected a file name, got {file!r}")
 
 
 def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:

@@ -75,11 +75,11 @@ class RawSample:
             return None
         names = ", ".join(self.fields)
         if self.image_field is not None:
-            return f"several images share one key (fields {names}); rename them"
+            return f"several images share one key (fields {names}); rename the images"
         if any("." in name for name in self.fields):
             return (
-                f"found no image field, only unknown fields {names} (WebDataset splits names at the first dot;"
-                " shards built by oodlit escape dots)"
+                f"found no image field, only the fields {names}. WebDataset splits file names at the first dot; build"
+                " the shards with `oodlit shards build`, which escapes dots"
             )
         return f"expected an image field ({', '.join(IMAGE_FIELDS)}), got fields {names}"
 

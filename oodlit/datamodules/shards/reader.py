@@ -261,6 +261,6 @@ class _Strays:
         if not self.has_warned:
             self.has_warned = True
             warn(
-                f"shard {self.where}: ignoring {name!r}, which does not belong to a sample; there may be more such"
-                f" files"
+                f"shard {self.where}: {name!r} is ignored, because it does not belong to a sample; there may be more"
+                " such files"
             )

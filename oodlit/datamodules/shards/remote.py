@@ -177,7 +177,7 @@ class Cache:
                 return path
             what = mask_address(url)
             if not fresh and _is_whole(path, size):
-                what += f" (the copy {path} is damaged or outdated, because its checksum differs from the manifest)"
+                what += f" (the copy {path} is damaged or outdated: the manifest has another checksum)"
             if not is_writable:
                 raise DataError(f"{what}: cannot write to {path.parent}; pass Cache(folder=...) with another folder")
             return self.retry(lambda: self._download(url, path, size, sha256), what)
@@ -214,7 +214,7 @@ class Cache:
                 if wanted is not None and wanted != length:
                     raise OSError(f"expected {wanted} bytes, got {length}")
             if sha256 is not None and digest.hexdigest() != sha256:
-                raise OSError("the checksum differs from the manifest")
+                raise OSError("the checksum differs from that in the manifest")
             if path.suffix == ".tar" and tail != bytes(2 * tarfile.BLOCKSIZE):
                 raise OSError("the tar is truncated: it has no end-of-archive marker")
             fsync(temporary)
@@ -222,7 +222,7 @@ class Cache:
         return path
 
     def _too_large(self, url: str, found: str) -> DataError:
-        limit = "the limit for manifests" if self.max_bytes == MAX_MANIFEST_BYTES else "Cache.max_bytes"
+        limit = "the limit for manifests" if self.max_bytes == MAX_MANIFEST_BYTES else "set by Cache(max_bytes=...)"
         return DataError(f"{mask_address(url)}: expected at most {self.max_bytes:,} bytes ({limit}), got {found}")
 
 

@@ -35,7 +35,7 @@ def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.
                 yield info, tar
             _check_step(tar, info, length)
         if reads.last != bytes(tarfile.BLOCKSIZE):
-            raise tarfile.ReadError(f"damaged or truncated at byte {tar.offset}")
+            raise tarfile.ReadError(f"it is damaged or truncated at byte {tar.offset}")
         # to the very end: a compressed file must also end well
         if fault := _tail_fault(file.read, tar.offset + tarfile.BLOCKSIZE):
             raise tarfile.ReadError(fault)
@@ -81,7 +81,7 @@ def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None)
         tarfile.ReadError: It does.
     """
     if info.size < 0 or tar.offset <= info.offset or (length is not None and tar.offset > length):
-        raise tarfile.ReadError(f"member {printable(info.name)!r} of {info.size} bytes is not complete")
+        raise tarfile.ReadError(f"file {printable(info.name)!r} of {info.size} bytes is not complete")
 
 
 def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
@@ -112,6 +112,6 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
     ):
         return None
     return (
-        f"it ends in {zeros} zero bytes, more than a complete tar, as after an incomplete download; if all files are"
-        " complete, repack them with `tar`"
+        f"it ends in {zeros} zero bytes, more than a complete tar has, so the download may be incomplete; if all files"
+        " are complete, repack them with `tar`"
     )

@@ -124,7 +124,7 @@ def verify_shards(
     infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
-        raise DataError(f"{folder}: expected split to be one of {', '.join(infos)}, got {split!r}")
+        raise DataError(f"{folder}: expected split to be one of {', '.join(infos) or 'None'}, got {split!r}")
     reports = []
     for info in chosen:
         report = ShardReport(Path(folder), info)
@@ -177,13 +177,13 @@ class _Verifier:
     def _shard(self, record: ShardRecord) -> None:
         report, path = self.report, self.report.folder / record.file
         if not path.is_file():
-            raise DataError("missing; restore it, or rebuild the shards")
+            raise DataError("the shard is missing; restore it, or rebuild the shards")
         size = path.stat().st_size
         if record.size not in (None, size):
             raise DataError(f"expected {record.size} bytes according to the manifest, got {size}")
         with path.open("rb") as file:
             if record.sha256 is not None and hexdigest(file) != record.sha256:
-                report.add_problem("the checksum differs from the manifest", record.file)
+                report.add_problem("the checksum differs from that in the manifest", record.file)
             file.seek(0)
             count = 0
             for raw in raw_samples(file, record.file, lambda name: report.strays.append(f"{record.file}: {name}")):

@@ -23,7 +23,7 @@ def _calibrated(detector: "Combined", facts: BackboneFacts) -> str:
     """Requirement: held-out calibration scores, which a run does not have."""
     if detector.calibration == "train" or hasattr(detector, "ascending"):
         return ""
-    return "needs calibration scores; fit the detector, call its calibrate method, save it, and pass fitted=FOLDER"
+    return "needs calibration scores; fit, calibrate and save the detector, and pass fitted=FOLDER (--fitted FOLDER)"
 
 
 @final
@@ -76,7 +76,7 @@ class Combined(Combination):
         "arXiv",
         2022,
         "https://arxiv.org/abs/2206.09522",
-        "the score is the p-value of Simes, whereas the paper compares it with a level to refuse images; ranks are"
+        "the score is the p-value of Simes, whereas the paper refuses images with a p-value below a level; ranks are"
         " interpolated; training images are the default for calibration, whereas the paper uses held-out images",
     )
 
@@ -106,9 +106,9 @@ class Combined(Combination):
         self._keep_scores(torch.stack([self._score_sample(part, statistics, head) for part in parts]))
         if keeping := [part for part in parts if part.compares_images]:
             self.note(
-                f"calibrated on training images. If {', '.join(map(repr, keeping))} stores them in a bank, their"
-                " scores are too high, and p-values of new images are too small. To refuse a known fraction of images,"
-                ' pass calibration="validation"'
+                "calibrated on training images. If they are in the bank of"
+                f" {', '.join(map(repr, keeping))}, their scores are too high and p-values of new images too small. To"
+                ' refuse a known fraction of images, pass calibration="validation"'
             )
 
     def calibrate(self, batches: Iterable[Outputs]) -> None:
@@ -152,7 +152,7 @@ class Combined(Combination):
             NotFittedError: There are no calibration scores, or a part was fitted or calibrated after this detector.
         """
         if "ascending" not in self._buffers:
-            raise NotFittedError(f"{self!r} has no calibration scores; fit it, and call calibrate([outputs, ...])")
+            raise NotFittedError(f"{self!r} has no calibration scores; call fit and, to use held-out images, calibrate")
         self._check_parts()
         scores = self._part_scores(outputs)
         return p_values(self.ascending.to(scores.device), scores).T

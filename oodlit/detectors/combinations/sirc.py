@@ -57,7 +57,7 @@ class SIRC(Combination):
         "ACCV",
         2022,
         "https://arxiv.org/abs/2207.07506",
-        "with KNN as S2, the distance is used, whereas the authors use its square; scores stay finite where the"
+        "with KNN as S2, the distance is used, whereas the authors square it; scores stay finite where the"
         " softmax rounds to 1, unlike in the authors' code; a and b are computed from at most 50,000 training images",
     )
 
@@ -87,7 +87,7 @@ class SIRC(Combination):
             name = "the sum of the absolute features" if self.s2 is None else repr(self.s2)
             raise RequirementError(
                 f"{self!r}: expected s2 to have a positive, finite standard deviation over {len(values)} training"
-                f" images, but that of {name} is {float(deviation)}; choose another s2, or fit on more images"
+                f" images, got {float(deviation)} for {name}; choose another s2, or fit on more images"
             )
         self.keep(a=mean - 3 * deviation, b=1 / deviation)
         self._check_parts()

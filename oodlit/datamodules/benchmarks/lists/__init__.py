@@ -72,14 +72,17 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
         exact = [one for one in found if one[0]] if len(found) > 1 else found
         if len(exact) != 1:
             raise DataError(
-                f"{what}: {len(found)} images match {names[place]!r} of the list ({found[0][2]!r},"
-                f" {found[1][2]!r}); remove all but one of them"
+                f"{what}: {len(found)} images match the listed file {names[place]!r} (such as {found[0][2]!r} and"
+                f" {found[1][2]!r}); keep only one of these images"
             )
         positions[place] = exact[0][1]
     of_image: dict[int, int] = {}
     for place, position in enumerate(positions):
         if position >= 0 and (other := of_image.setdefault(position, place)) != place:
-            raise DataError(f"{what}: {names[other]!r} and {names[place]!r} of the list match the same image")
+            raise DataError(
+                f"{what}: the listed files {names[other]!r} and {names[place]!r} match the same image"
+                f" {max(matches[place])[2]!r}; restore the original file names of the data set"
+            )
     return positions
 
 

@@ -4,7 +4,7 @@ from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescriptio
 
 FMIYC = BenchmarkDescription(
     name="fmiyc",
-    title="FindMeIfYouCan: unknown objects near, far and farther from Pascal VOC or BDD100k",
+    title="FindMeIfYouCan: near, far and farther OOD objects for Pascal VOC or BDD100k",
     sets=(
         BenchmarkSet("near_coco", 1_174),
         BenchmarkSet("near_oi", 908),

@@ -4,7 +4,7 @@ from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescriptio
 
 HUMAN_CENTRIC = BenchmarkDescription(
     name="human-centric",
-    title="human-centric detection error rates (der95, der99), with training images",
+    title="human-centric evaluation: detection error rates at thresholds from training images",
     sets=(
         BenchmarkSet("textures", 5_640),
         BenchmarkSet("inaturalist", 10_000),

@@ -4,7 +4,7 @@ from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescriptio
 
 NINCO = BenchmarkDescription(
     name="ninco",
-    title="NINCO: means over 64 clean OOD classes, and 17 unit tests",
+    title="NINCO: 64 OOD classes without objects of ImageNet-1k, and 17 unit tests",
     sets=(BenchmarkSet("ninco", 5_879), BenchmarkSet("unit_tests")),
     rule="interpolated",
     tables=("ninco",),
