@@ -343,7 +343,7 @@ def test_what_is_no_pool(results):
         severity_pool(id_stream()[0])
     with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
         Stream("pool", Role.POOL, MemorySource([]), ("a",))
-    with pytest.raises(InvalidArgumentError, match="'val' has role id, but levels require a pool"):
+    with pytest.raises(InvalidArgumentError, match="'val' has role id, but severity levels need a pool"):
         results.severities("val")
     with pytest.raises(UnknownNameError, match="unknown detector"):
         results.severities("pool", "odin")
