@@ -91,7 +91,7 @@ def write_export(path: str | os.PathLike[str], data: bytes) -> None:
     if not file.parent.is_dir():
         raise InvalidArgumentError(f"cannot write {file}: the folder {file.parent} does not exist; create it first")
     if file.is_dir():
-        raise InvalidArgumentError(f"cannot write {file}: expected the path of a file, got a folder")
+        raise InvalidArgumentError(f"cannot write {file}: expected a file name, got a folder")
     write_bytes(file, data)
 
 

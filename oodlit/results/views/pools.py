@@ -108,7 +108,7 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
         id_images = results.run.counts[results.id_dataset.name]
         entries[name] = {"id_images": id_images, **structs.asdict(results.run.pools[info.name])}
     if not entries:
-        raise InvalidArgumentError(f"expected at least one run with pool {dataset!r}, got none")
+        raise InvalidArgumentError(f"expected at least one run to compare on {dataset!r}, got none")
     first, *others = entries
     for other in others:
         if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
