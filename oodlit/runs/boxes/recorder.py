@@ -82,7 +82,7 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
             f"the object detector has the classes {', '.join(module.class_names[:8])}, but the data has the classes"
-            f" {', '.join(names[:8])} (of both, the first 8 are shown); pass the classes of the detector to the data:"
+            f" {', '.join(names[:8])} (of both, up to 8 are shown); pass the classes of the detector to the data:"
             " ObjectBenchmark(..., class_names=module.class_names)"
         )
     if len(names) != num_classes:
