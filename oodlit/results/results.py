@@ -148,15 +148,15 @@ class Results(RunResults):
                     return cls._from_finished_streams(found, folder, Path(directory))
         elif (beside / storage.RUN).is_file():
             warn(
-                f"{directory}: a newer run {unfinished.state(Path(directory))}; these results belong to the complete"
-                f" run before it. The finished data sets of the newer run are in {beside}",
+                f"{directory}: a newer run {unfinished.state(Path(directory))}; the earlier, complete"
+                f" run is used. The finished data sets of the newer run are in {beside}",
                 UnfinishedRunWarning,
             )
         table, scores, run, parts = storage.read(directory, ImageRunRecord)
         if run.kind != "images":
             advice = f"{Path(directory) / storage.TABLE} has all values, and 'oodlit objects report' writes the page"
             raise DataError(
-                f"{directory}: expected results of images, got boxes (oodlit.objects.ObjectResults); {advice}"
+                f"{directory}: expected results of images, got boxes; see oodlit.objects.ObjectResults.load. {advice}"
             )
         return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
@@ -165,12 +165,12 @@ class Results(RunResults):
         names = ", ".join(info.name for info in found.datasets)
         if not any(info.role is Role.ID for info in found.datasets):
             raise DataError(
-                f"{folder}: the run {unfinished.state(place)} after {names}. It had not finished the ID set, so"
-                " nothing can be evaluated; reuse its fitted detectors with OODDetection(fitted=...)"
+                f"{folder}: the run {unfinished.state(place)} after {names}, before the ID set was complete,"
+                " so nothing can be evaluated. Resume the run, or reuse its fit with OODDetection(fitted=...)"
             )
         warn(
-            f"{folder}: the run {unfinished.state(place)}; finished: {names}; missing:"
-            f" {', '.join(found.missing) or 'the table'}",
+            f"{folder}: the run {unfinished.state(place)}; finished data sets: {names}; missing:"
+            f" {', '.join(found.missing) or 'table.csv'}",
             UnfinishedRunWarning,
         )
         run = structs.replace(
@@ -211,7 +211,7 @@ class Results(RunResults):
         """
         known, names = self.settings.to_json(), sorted(field.name for field in fields(self.settings))
         if unknown := sorted(set(changes) - set(names)):
-            raise InvalidArgumentError(f"recompute: unknown settings {unknown}; choose from {names}")
+            raise InvalidArgumentError(f"recompute has no setting {', '.join(unknown)}; settings: {', '.join(names)}")
         given = {"run": self.run, "estimates": self.estimates, **known, **changes}
         return Results.from_scores(self.scores, self.datasets, self.detectors, **given)
 

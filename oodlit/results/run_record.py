@@ -141,9 +141,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """
         plain = _masked(to_plain(entries), cls)
         if not isinstance(plain.get("format", 0), int) or plain.get("format", 0) > FORMAT:
-            raise DataError(
-                f"{where}: expected format {FORMAT}, got {plain['format']!r}; a newer version of oodlit wrote it"
-            )
+            raise DataError(f"{where}: expected format {FORMAT} or older, got {plain['format']!r}; upgrade oodlit")
         fields = set(cls.__struct_fields__) - {"extra"}
         known = {name: value for name, value in plain.items() if name in fields and value is not None}
         cls.restore_numbers(known)

@@ -165,15 +165,15 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
     names = len(datamodule.class_names)
     if datamodule.class_subset and facts.num_classes not in (0, len(datamodule.class_subset)):
         raise InvalidArgumentError(
-            f"the data has class_subset with {len(datamodule.class_subset)} classes, but the network returns"
+            f"class_subset of the data has {len(datamodule.class_subset)} classes, but the network returns"
             f" {facts.num_classes} logits; pass OODModule(..., class_subset=data.class_subset)"
         )
     if names and facts.num_classes and names != facts.num_classes:
         yield Finding(
             "class_lists",
-            f"the network returns {facts.num_classes} logits, but the data has {names} classes, so label i is"
-            " compared with logit i. If this is wrong, pass the names of all classes of the network, in the order of"
-            " its logits, as class_names=[...]",
+            f"the network returns {facts.num_classes} logits, but the data has {names} classes. Label i is"
+            " compared with logit i. If the logits have another order, pass the names of all classes of the network, in"
+            " the order of its logits, as class_names=[...] of the data",
         )
 
 
@@ -212,5 +212,5 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
             return batch["image"]
         skipped += batch["skipped"]
     raise DataError(
-        f"data set {stream.name!r}: none of {len(stream)} images can be used (first: {skipped[0][0]}: {skipped[0][1]})"
+        f"data set {stream.name!r}: none of {len(stream)} images can be used, such as {skipped[0][0]} ({skipped[0][1]})"
     )

@@ -46,14 +46,14 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     digests = {key: key_digest(stream.full_key(key)) for key in given}
     repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
     missing = sorted(key for key, digest in digests.items() if digest not in times)
-    parts = [f"all processes and workers together read {int(counts.sum())} samples, expected {len(source)}"]
+    parts = [f"all processes and workers together read {int(counts.sum())} samples, but count is {len(source)}"]
     parts += [f"keys read more than once: {len(repeated)} ({_shown(repeated)})"] if repeated else []
     parts += [f"keys never read: {len(missing)} ({_shown(missing)})"] if missing else []
     if len(given) != len(source):
-        parts.append(f"a single process read {len(given)} different keys from the pipeline")
+        parts.append(f"a single process reads {len(given)} different keys from the pipeline")
     return (
         f"data set {stream.name!r}: {'; '.join(parts)}. Split the pipeline over processes and workers"
-        " (nodesplitter=webdataset.split_by_node), limit it to one epoch, or correct the count"
+        " (nodesplitter=webdataset.split_by_node), limit the pipeline to one epoch, or correct count"
     )
 
 

@@ -63,7 +63,7 @@ class Journal:
     def files(self, process: int | None = None) -> list[Path]:
         """The files of one process, or of all."""
         if self.folder.is_symlink():
-            raise DataError(f"{self.folder} is a link; expected a folder that oodlit created")
+            raise DataError(f"{self.folder} is a link, not a folder that oodlit created; delete the link")
         return sorted(self.folder.glob(f"*{self.suffix}" if process is None else f"*-{process:04d}{self.suffix}"))
 
     def read(self, file: Path) -> Any:

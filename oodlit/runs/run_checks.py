@@ -121,8 +121,8 @@ def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
     for detector in (part for d in detectors for part in d.modules() if isinstance(part, Detector)):
         if detector.min_train > num_train:
             raise RequirementError(
-                f"{detector!r} requires at least {detector.min_train} training images, got {num_train}; choose"
-                " smaller settings of the detector, or add training images"
+                f"{detector!r} requires at least {detector.min_train} training images, got {num_train}; lower"
+                " settings of the detector such as k or dim, or add training images"
             )
 
 
@@ -149,7 +149,7 @@ def check_memory(
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
             f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}), but {available / 1e9:.2f} GB are"
-            f" free; set bank_size of KNN, or remove detectors that need the largest of these{fewer}"
+            f" free; set bank_size of KNN, or remove detectors with large statistics{fewer}"
         )
     return needed
 
@@ -216,8 +216,8 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
-            "the processes of this strategy (ddp_spawn, ddp_fork, ddp_notebook) end with the run, and results in"
-            f" their memory would be lost; pass output_dir to {owner}, and read the results with {loader}.load"
+            "the processes of ddp_spawn, ddp_fork and ddp_notebook end with the run, and the results in their memory"
+            f" would be lost; pass output_dir to {owner}, and read the results with {loader}.load"
         )
 
 
@@ -226,7 +226,7 @@ def warn_of_many_predictions(needed: int) -> None:
     if needed > MANY_BYTES:
         warn(
             f"trainer.predict keeps the outputs of all images in memory ({needed / 1e9:.1f} GB per process),"
-            " although the results do not require them; pass return_predictions=False to trainer.predict"
+            " although the results do not require the outputs; pass return_predictions=False to trainer.predict"
         )
 
 
@@ -234,7 +234,7 @@ def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Warn of images that could not be used."""
     if skipped:
         key, reason = skipped[0]
-        warn(f"skipped images: {len(skipped)}, first {key} ({reason}); all are listed in results.run.skipped")
+        warn(f"skipped images: {len(skipped)}, first {key} ({reason}); results.run.skipped lists all of them")
 
 
 def _memory_bytes(name: str) -> int | None:

@@ -151,15 +151,15 @@ class ScoredRun(RowKind):
         before = output.path / TABLE if is_over else progress.folder / RUN
         written = before.stat().st_mtime if before.is_file() else math.inf
         if is_over:
-            warn_of_changed_files(streams, written, "if images were replaced, repeat the run with --again")
+            warn_of_changed_files(streams, written, "if images were replaced, pass resume=False (or --again)")
             raise RunIsCompleteError(
                 f"{output.path}: this run is already complete; load the results with {self.loader}.load, or repeat the"
-                " run without resume=True"
+                " run with resume=False (on the command line: --again)"
             )
         group = cpu_group()
         kept = progress.start(group, resume=self.options.resume)
         if kept:
-            warn_of_changed_files(streams, written, "if images were replaced, start over with --again")
+            warn_of_changed_files(streams, written, "if images were replaced, pass resume=False (or --again)")
         within = trainer.limit_predict_batches == 1.0  # else the limit counts from where the run resumes
         assert self.plan is not None
         self.resumed, self.choice, self.plan = resume(
@@ -342,8 +342,8 @@ class ScoredRun(RowKind):
     def where(self, kept: Path) -> str:
         """Describe how to continue with the folder of an interrupted run."""
         return (
-            f"finished data sets are kept in {kept}; read them with {self.loader}.load, or run again with resume=True"
-            " (the same command) to resume"
+            f"finished data sets are kept in {kept}; read them with {self.loader}.load, or resume the run with"
+            " resume=True (on the command line: repeat the command)"
         )
 
     def with_common(self, record: R) -> R:
@@ -351,7 +351,7 @@ class ScoredRun(RowKind):
         failed = self.scoring.failed
         findings = [
             *self.choice.findings,
-            *(Finding("failed", f"detector {n!r} is not among the results: it {why}") for n, why in failed.items()),
+            *(Finding("failed", f"the results do not contain detector {n!r}: it {why}") for n, why in failed.items()),
         ]
         return structs.replace(
             record,

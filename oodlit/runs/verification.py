@@ -104,7 +104,7 @@ class Verification:
                 raise RequirementError(
                     f"{self._module.name}: two forward passes on the same images return {name} that differ by"
                     f" {again:.2g} standard deviations, even without {self._asked}. Part of the network is random, for"
-                    " example active dropout; disable it"
+                    " example active dropout; make it deterministic"
                 )
         self._check(f"the {name}", deviation, allowed)
 
@@ -200,8 +200,8 @@ class Verification:
             images = " on images that workers decode" if "deviation_of_pixels" in self._found else ""
             raise RequirementError(
                 f"{self._module.name} with {self._asked}: {what} of the first images deviate from those of the plain"
-                f" network{images} by {deviation:.2g} standard deviations, but at most {allowed:g} is allowed; remove"
-                " the option"
+                f" network{images} by {deviation:.2g} standard deviations, but at most {allowed:g} is allowed; run"
+                f" without {self._asked}"
             )
 
 

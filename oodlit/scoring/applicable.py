@@ -18,7 +18,7 @@ def applicable(
         detectors: By name.
         facts: About the network.
         strict: Whether every detector must apply.
-        way_out: What to do if none applies; empty = choose others.
+        way_out: What to do if none applies; empty = choose other detectors.
 
     Raises:
         RequirementError: A detector does not apply and `strict` is set, or none applies.
@@ -30,7 +30,7 @@ def applicable(
         without = "remove them, or pass strict=False (on the command line: without --strict)"
         raise RequirementError(
             f"{len(reasons)} of {len(detectors)} detectors are not applicable ({listing});"
-            f" {without if strict else way_out or 'choose others'}"
+            f" {without if strict else way_out or 'choose other detectors'}"
         )
     for name, reason in reasons.items():
         warn(f"detector {name!r} is skipped: it {reason}")

@@ -215,9 +215,9 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
         f" {kind}{finding}\n"
     )
     if isinstance(error, MalformedError):
-        return f"{broken}  this cannot be exempted, because all other checks require it"
+        return f"{broken}  this check cannot be exempted, because all other checks require it"
     return (
-        f"{broken}  to exempt it (in Python only): check_detector(..., expected_failures={excuse})\n"
+        f"{broken}  to exempt this check (in Python only): check_detector(..., expected_failures={excuse})\n"
         f"    or parametrize_with_checks(..., expected_failures={{{name_of(detector)!r}: {excuse}}})"
     )
 

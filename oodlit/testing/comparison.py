@@ -36,8 +36,8 @@ def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: floa
     if not close.all():
         row = int((~close).nonzero()[0])
         raise AssertionError(
-            f"{what}: {int((~close).sum())} of {len(close)} scores differ, for example image {row}:"
-            f" {float(expected[row]):.8g} became {float(found[row]):.8g}"
+            f"{what}: {int((~close).sum())} of {len(close)} scores changed, for example of image {row}"
+            f" from {float(expected[row]):.8g} to {float(found[row]):.8g}"
         )
 
 
@@ -45,13 +45,13 @@ def assert_same_ranking(found: Scores, expected: Scores, *, what: str, rtol: flo
     """Check that no two images swap their order, unless their scores differ by less than `rtol` of the range."""
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
     if not (found.isfinite().all() and expected.isfinite().all()):
-        raise AssertionError(f"{what}: scores are not finite")
+        raise AssertionError(f"{what}: some scores are not finite")
     before = expected[:, None] - expected
     after = found[:, None] - found
     swapped = (before > rtol * (expected.max() - expected.min())) & (after < 0)
     if swapped.any():
         i, j = swapped.nonzero()[0].tolist()
         raise AssertionError(
-            f"{what}: images {i} and {j} swap places, {float(expected[i]):.8g} > {float(expected[j]):.8g}"
+            f"{what}: images {i} and {j} changed their order: {float(expected[i]):.8g} > {float(expected[j]):.8g}"
             f" became {float(found[i]):.8g} < {float(found[j]):.8g}"
         )

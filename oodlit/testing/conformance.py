@@ -125,7 +125,7 @@ def make(factory: Factory) -> Detector:
         detector = factory()
     except TypeError as error:
         raise InvalidArgumentError(
-            f"{factory!r} cannot be called without arguments ({error}); pass a function that sets them"
+            f"{factory!r} cannot be called without arguments ({error}); pass a function that sets the arguments"
         ) from error
     if not isinstance(detector, Detector):
         raise InvalidArgumentError(f"{factory!r}: expected an oodlit.detectors.Detector, got {type(detector).__name__}")
@@ -136,7 +136,7 @@ def make(factory: Factory) -> Detector:
 def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
     """Raise a RequirementError if a detector does not apply to a problem with these facts."""
     if reason := detector.why_not(facts):
-        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: {reason}; pass another problem=...")
+        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: it {reason}; pass another problem")
 
 
 def _run(
@@ -146,7 +146,7 @@ def _run(
     clause = clause_of(check)
     reason = clause.applies(detector)
     if reason and excuse:
-        message = f"this check does not apply ({reason}) but is expected to fail; remove it from expected_failures"
+        message = f"the detector {reason}, so the check does not apply; remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     if reason:
         return Row(check.__name__, "not applicable", reason, clause.id)
@@ -157,7 +157,7 @@ def _run(
             return Row(check.__name__, "expected failure", excuse, clause.id)
         return Row(check.__name__, "failed", _reported_once(error, check, detector, reported), clause.id)
     if excuse:
-        message = f"this check passes but is expected to fail ({excuse}); remove it from expected_failures"
+        message = f"the check passes but is expected to fail ({excuse}); remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
 
@@ -168,7 +168,7 @@ def _reported_once(error: ConformanceError, check: Check, detector: Detector, re
     text = f"{type(root).__name__}: {root}"
     earlier = next((name for known, name in reported.items() if known == text or known in str(error)), None)
     if earlier is not None:
-        return f"{detector!r} violates clause {clause_of(check).id!r}: same error as in {earlier}"
+        return f"{detector!r} violates clause {clause_of(check).id!r} with the same error as in {earlier}"
     if not isinstance(root, AssertionError):
         reported[text] = check.__name__
     return str(error)

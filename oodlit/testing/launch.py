@@ -134,7 +134,7 @@ def _collect(folder: Path, number: int, result: LaunchResult, exits: str) -> Non
             scores = load_file(folder / f"{number}.{rank}.safetensors")
             result.scores.update({f"{k}, rank {rank}": v for k, v in scores.items()})
         else:
-            result.errors["processes"] = f"the process exited before this detector was finished: {exits}"
+            result.errors["processes"] = f"the process exited before the detector was checked: {exits}"
 
 
 def find_object(module: str, name: str, file: str | None = None) -> object:

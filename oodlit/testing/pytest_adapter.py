@@ -64,8 +64,8 @@ def parametrize_with_checks(
             reason = clause_of(check).applies(detector)
             if reason and excuse:
                 raise InvalidArgumentError(
-                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, but does not apply:"
-                    f" {reason}"
+                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, but does not apply,"
+                    f" because the detector {reason}"
                 )
             if reason:
                 continue

@@ -85,9 +85,9 @@ def image_module() -> OODModule:
 
 
 KINDS = {
-    "images": Kind(images, image_module, image_data, table_and_scores, 16, "or run again with resume=True"),
+    "images": Kind(images, image_module, image_data, table_and_scores, 16, "or resume the run with resume=True"),
     "boxes": Kind(boxes, runs.make_module, box_data, table_and_boxes, 16, "reuse the fit with ObjectDetection(fitted="),
-    "features": Kind(features, image_module, image_data, rows_in, 16, "the next recording resumes from there"),
+    "features": Kind(features, image_module, image_data, rows_in, 16, "the next recording resumes after them"),
 }
 
 

@@ -132,7 +132,7 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
     monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
     message = (
         r"^tiny with decode_on_device=True: the logits of the first images deviate from those of the plain network on"
-        r" images that workers decode by .* at most 0\.1 is allowed; remove the option"
+        r" images that workers decode by .* at most 0\.1 is allowed; run without "
     )
     with pytest.raises(RequirementError, match=message):
         run(make_data(broken=False, decode_on_device=True))

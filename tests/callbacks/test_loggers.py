@@ -98,7 +98,7 @@ def test_figures_that_a_run_cannot_show():
     assert figures_of(results, False) == {}
     named = figures_of(results, ["roc", "unit_tests"])
     assert list(named) == ["roc/far", "unit_tests"]
-    with pytest.raises(InvalidArgumentError, match="requires a set of unit tests, but these results have none"):
+    with pytest.raises(InvalidArgumentError, match="requires a set of unit tests, but the results have no such set"):
         named["unit_tests"]()
 
 

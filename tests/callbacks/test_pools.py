@@ -234,8 +234,8 @@ def test_a_list_splits_the_pool(results, tmp_path):
         found = run([MSP()], streams=[*id_stream(), pool]).results
     texts = [finding.text for finding in found.findings if finding.kind == "split"]
     assert texts == [
-        "1 images of 'pool' are not listed in the split and were not used, first 'pool/00/000'",
-        "1 images listed in the split of 'pool' were not found",
+        "1 of the images in 'pool' were not used, as the split does not list them, first 'pool/00/000'",
+        "1 of the images in the split of 'pool' were not found",
     ]
     assert found.run.pools["pool"].split == "as listed in split.csv"
     with pytest.raises(
@@ -343,7 +343,7 @@ def test_what_is_no_pool(results):
         severity_pool(id_stream()[0])
     with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
         Stream("pool", Role.POOL, MemorySource([]), ("a",))
-    with pytest.raises(InvalidArgumentError, match="'val' has role id, but levels require a pool"):
+    with pytest.raises(InvalidArgumentError, match="'val' has role id, but severity levels need a pool"):
         results.severities("val")
     with pytest.raises(UnknownNameError, match="unknown detector"):
         results.severities("pool", "odin")

@@ -82,7 +82,7 @@ def test_a_compiler_that_is_wrong_is_refused_before_anything_counts(monkeypatch)
     monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=wrong))
     with pytest.raises(
         RequirementError,
-        match=r"^tiny with compile=default: the logits of the first images deviate .*remove the option",
+        match=r"^tiny with compile=default: the logits of the first images deviate .*run without compile=default",
     ):
         run([MSP()], module=module(compile=True), streams=make_streams(with_train=False))
     torch.compiler.reset()

@@ -177,7 +177,7 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
     record(tmp_path, kill_at=20)
     with caplog.at_level("INFO"):
         record(tmp_path, batch_size=5)
-    assert "76 images of train are recorded again, because a setting changed (batch_size was 4 and is" in caplog.text
+    assert "76 images of train are recorded again, because settings changed (batch_size was 4 and is" in caplog.text
 
 
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):

@@ -65,7 +65,7 @@ def test_figures_need_their_data():
     frame = run_scores()
     only = Results.from_scores(frame[frame["dataset"] == "val"], DATASETS[1:2], DETECTORS, bootstrap=0)
     messages = {
-        "roc": "an OOD set, but these results have none",
+        "roc": "an OOD set, but the results have no such set",
         "fpr_per_class": "an OOD set with classes",
         "unit_tests": "unit tests",
     }
@@ -76,11 +76,11 @@ def test_figures_need_their_data():
 
 def test_figures_refuse_what_they_would_mislabel(results):
     for kind, dataset, message in (
-        ("class_distribution", "shifted", "'shifted' has role shift, but this figure requires an OOD set with classes"),
+        ("class_distribution", "shifted", "'shifted' has role shift, but the figure requires an OOD set with classes"),
         ("fpr_per_class", "tests", "'tests' has role unit_test"),
         ("fpr_per_class", "far", "'far' has no classes"),
         ("unit_tests", "near", "'near' has role ood"),
-        ("roc", "val", "'val' has role id, but this figure requires an OOD set"),
+        ("roc", "val", "'val' has role id, but the figure requires an OOD set"),
         ("score_histograms", "train", "'train' has role train"),
         ("accuracy_fpr", "tests", "'tests' has role unit_test"),
     ):
@@ -139,7 +139,7 @@ def test_undefined_classes_are_the_last_and_equal_ones_in_order_of_their_names()
 def test_another_metric_per_class(results):
     grid = plots.fpr_per_class.describe(results, metric="auroc")
     assert grid.title == "AUROC per class of near"
-    with pytest.raises(UnknownNameError, match="metric per class 'fpr96' of 'near'"):
+    with pytest.raises(UnknownNameError, match="per-class metric 'fpr96' of 'near'"):
         results.plot("fpr_per_class", metric="fpr96")
 
 

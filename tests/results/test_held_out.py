@@ -40,7 +40,9 @@ def test_no_image_both_calibrates_and_counts(results: Results, share: float) -> 
     again = Results.from_scores(rest.scores, results.datasets, ["mine"], bootstrap=0, tpr=0.9)
     pd.testing.assert_frame_equal(rest.table, again.table)
     assert set(rest.table["n_id"]) == {len(counted)}
-    assert rest.run.notes[-1] == f"{len(counted)} of the 60 images of val count; the others calibrate p-values"
+    assert (
+        rest.run.notes[-1] == f"metrics use {len(counted)} of the 60 images of val; the other images calibrate p-values"
+    )
     assert not any("expected 60" in note or "of 60" in note for note in rest.run.notes)
 
 

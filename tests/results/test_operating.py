@@ -75,7 +75,7 @@ def test_unreachable_risk_is_undefined_with_a_reason(results: Results) -> None:
 
 
 def test_sets_that_do_not_fit(results: Results) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"expected one of the OOD sets .*'near'.*, got 'val'"):
+    with pytest.raises(InvalidArgumentError, match=r"expected an OOD set .*near.*, got 'val'"):
         results.operating_points("val", prior=0.1)
     unlabeled = results.scores.assign(label=-1)
     missing = Results.from_scores(unlabeled, results.datasets, ["good"], bootstrap=0)

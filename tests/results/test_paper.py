@@ -86,7 +86,7 @@ def test_without_a_distinguishable_detector_nothing_is_bold(results: Results) ->
 
 def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results) -> None:
     notes = paper_table(results, intervals=True).notes
-    assert notes[0].startswith("Thresholds keep 95 % of val (n = 100), rule 'attained'; near n = 180")
+    assert notes[0].startswith("Thresholds keep 95 % of val (n = 100) by rule 'attained'; near n = 180")
     assert "Settings: msp KNN k=3, dim=24; KNN bank_size=50, k=7." in notes
     risks = risk_table(results, prior=0.1, detectors=["mahalanobis_plus_plus", "knn"]).notes
     assert "Settings: KNN bank_size=50, k=7." in risks

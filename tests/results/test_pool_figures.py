@@ -45,7 +45,9 @@ def test_published_curves_lie_behind() -> None:
     assert ((levels >= inner.low) & (levels <= inner.high)).mean(axis=0).min() >= 0.5
     assert plots.severity_curve.describe(many, metric="fpr95").bands == ()
     assert plots.severity_curve.describe(many, detectors=["good"]).bands == ()
-    assert "677 published (max_logit)" in plots.severity_curve.describe(many, published="max_logit").bands[0].label
+    assert (
+        "677 published curves (max_logit)" in plots.severity_curve.describe(many, published="max_logit").bands[0].label
+    )
     assert len(draw(plots.severity_curve.describe(many)).axes[0].collections) == 2
     with pytest.raises(UnknownNameError, match="confidence function 'energy'"):
         plots.severity_curve(many, published="energy")
@@ -82,8 +84,8 @@ def test_correlation_over_detectors_of_one_run(results: Results) -> None:
 def test_correlation_refuses(results: Results) -> None:
     for wrong, message in (
         ({"detectors": ["msp"]}, "expected at least two curves, got 1 runs and 1 detectors"),
-        ({"names": ["a", "b"]}, "expected one name per result, got 1 results and 2 names"),
-        ({"dataset": "val"}, "'val' has role id, but this figure requires a pool"),
+        ({"names": ["a", "b"]}, r"expected names to have one entry per result \(1\), got 2"),
+        ({"dataset": "val"}, "'val' has role id, but the figure requires a pool"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             plots.severity_correlation(results, **wrong)

@@ -215,7 +215,7 @@ def test_a_printed_model_is_built_as_in_the_paper(printed: str) -> None:
 
 
 def test_a_model_without_known_weights_is_named() -> None:
-    with pytest.raises(UnknownNameError, match=r"'ResNet-50' of \w+ with known weights; did you mean 'ResNet50'"):
+    with pytest.raises(UnknownNameError, match=r"unknown timm network 'ResNet-50' of \w+; did you mean 'ResNet50'"):
         NINCO.network("ResNet-50")
 
 

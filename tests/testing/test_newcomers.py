@@ -130,7 +130,7 @@ def a_requirement(detector, facts):
 MALFORMED = [
     (declares(needs=frozenset({"logit"})), "unknown need 'logit'; did you mean 'logits'? Known: features, head,"),
     (declares(needs="logits"), "needs must be a frozenset of names, such as frozenset({'logits'}), not 'logits'"),
-    (NoNeeds, "missing needs; declare a frozenset of names out of features, head,"),
+    (NoNeeds, "needs is missing; declare a frozenset with names out of features, head,"),
     (declares(statistics=ClassMoments), "statistics must be a tuple of classes, such as (ClassMoments,), not"),
     (declares(statistics=(5,)), "statistics contains 5, which is not a subclass of Statistic"),
     (declares(requirements=a_requirement), "requirements must be a tuple of functions, such as (a_requirement,), not"),
@@ -145,7 +145,7 @@ def test_malformed_declarations_fail_their_clause_and_nothing_else_is_run(kind, 
     assert not report.passed
     (told,) = failed(report).values()
     assert message in told
-    assert "this cannot be exempted" in told
+    assert "this check cannot be exempted" in told
     assert {s for c, s in statuses(report).items() if c != "check_declarations"} == {"not run"}
     assert str(report).startswith(f"{kind.__name__}(): 0 passed, {len(checks()) - 1} not run, 1 failed\n  failed ")
     assert set(statuses(check_detector(kind, only="half"))) == {"check_declarations", "check_half_precision"}
@@ -176,7 +176,7 @@ def test_error_of_most_checks_is_reported_once_with_a_hint():
     assert "found: AttributeError: 'NoneType' object has no attribute 'weight'" in first
     assert "add 'head' to `needs`" in first
     assert all(m.startswith("UsesHead() violates clause '") for m in others)
-    assert all(m.endswith(f": same error as in {next(iter(found))}") for m in others)
+    assert all(m.endswith(f" with the same error as in {next(iter(found))}") for m in others)
 
 
 @pytest.mark.parametrize(("kind", "hinted"), [(CallsHead, True), (OfNone, False)])
@@ -192,7 +192,9 @@ def test_exemption_is_reported_for_python():
             return -outputs.max_logits
 
     message = failed(check_detector(Reversed, only="higher"))["check_higher_is_id"]
-    assert "to exempt it (in Python only): check_detector(..., expected_failures={'check_higher_is_id':" in message
+    assert (
+        "to exempt this check (in Python only): check_detector(..., expected_failures={'check_higher_is_id':" in message
+    )
     assert "parametrize_with_checks(..., expected_failures={'reversed': {'check_higher_is_id': 'the" in message
 
 

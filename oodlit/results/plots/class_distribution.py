@@ -42,7 +42,7 @@ def class_distribution(
     return Curves(
         f"OOD classes of {info.name}: area above the curve = mean FPR",
         f"{pretty(results.settings.fpr_name)} of a class",
-        f"share of the {len(values)} classes with at most this value",
+        f"share of the {len(values)} classes with at most this FPR",
         tuple(lines),
         legend="mean FPR",
         steps=True,

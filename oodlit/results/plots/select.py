@@ -18,7 +18,7 @@ def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> li
     """Check the names of detectors; None = all."""
     names = results.resolve_detectors(*results.detectors if detectors is None else detectors)
     if not names:
-        raise InvalidArgumentError("a figure requires at least one detector, got none")
+        raise InvalidArgumentError("a figure requires at least one detector, got detectors=[]; None draws all")
     return names
 
 
@@ -28,10 +28,10 @@ def chosen_models(
     """Results of one or more models with their names; missing names are replaced by the names of the networks."""
     models = list(results) if isinstance(results, Sequence) else [results]
     if not models:
-        raise InvalidArgumentError(f"{figure}: expected at least one result, got none")
+        raise InvalidArgumentError(f"{figure}: expected the results of at least one run, got none")
     if names is not None and len(names) != len(models):
         raise InvalidArgumentError(
-            f"{figure}: expected one name per result, got {len(models)} results and {len(names)} names"
+            f"{figure}: expected names to have one entry per result ({len(models)}), got {len(names)}"
         )
     titles = names if names is not None else [model_name(one) or f"model {i + 1}" for i, one in enumerate(models)]
     return list(zip(titles, models, strict=True))
@@ -51,11 +51,11 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
         info = results.dataset(dataset)
         if info.role not in roles or (classes and not info.class_names):
             kind = f"role {info.role}" if info.role not in roles else "no classes"
-            raise InvalidArgumentError(f"{dataset!r} has {kind}, but this figure requires {wanted}")
+            raise InvalidArgumentError(f"{dataset!r} has {kind}, but the figure requires {wanted}")
         return info
     found = [info for info in results.datasets if info.role is roles[0] and (info.class_names or not classes)]
     if not found:
-        raise InvalidArgumentError(f"this figure requires {wanted}, but these results have none")
+        raise InvalidArgumentError(f"the figure requires {wanted}, but the results have no such set")
     return found[0]
 
 

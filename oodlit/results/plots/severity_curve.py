@@ -62,7 +62,7 @@ def severity_curve(
     shown = [y for line in lines for y in line.y if not math.isnan(y)] + [y for band in bands for y in band.low]
     return Curves(
         f"{info.name}: {info.id_classes} of {len(info.class_names)} classes per level",
-        "severity: from the easiest to the hardest classes of each detector",
+        "severity: from the easiest to the hardest classes for each detector",
         pretty(metric),
         tuple(lines),
         legend=f"mean {pretty(metric)} over the levels",
@@ -84,7 +84,7 @@ def published_bands(
     bands = []
     for low, high in BANDS:
         below, above = quantile_curves(known[0], (low, high))
-        bands.append(Band(f"{100 * low:.0f} to {100 * high:.0f} % of {n} published ({known[0]})", x, below, above))
+        bands.append(Band(f"{100 * low:g} to {100 * high:g} % of {n} published curves ({known[0]})", x, below, above))
     return tuple(bands)
 
 

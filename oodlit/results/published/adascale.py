@@ -7,8 +7,8 @@ ADASCALE = PublishedTable(
     name="adascale",
     source="S. Regmi, AdaSCALE: Adaptive Scaling for OOD Detection, 2025",
     url="https://github.com/sudarshanregmi/AdaSCALE",
-    tables="SCALE, and detectors that are missing from OpenOOD's board, with settings of the authors",
-    rule="near and far AUROC, means over more OOD sets than on OpenOOD's board, so not comparable with that board",
+    tables="SCALE and detectors that OpenOOD's board does not list, with the settings of AdaSCALE's authors",
+    rule="near and far AUROC are means over more OOD sets than on OpenOOD's board, so the two are not comparable",
     file="adascale.csv",
     protocol=Protocol("images", sets={"near": (), "far": ()}),
 )

@@ -112,7 +112,7 @@ def rank_curve(levels: Sequence[float], kappa: str) -> CurveRank:
         (539, 195, 539, 536)
     """
     if len(levels) != LEVELS or not all(0 <= level <= 1 for level in levels):
-        raise InvalidArgumentError(f"rank_curve: expected {LEVELS} values in 0..1, easiest first, got {list(levels)}")
+        raise InvalidArgumentError(f"rank_curve: expected {LEVELS} levels in 0..1, easiest first, got {list(levels)}")
     curves = published_curves(kappa)
     below = tuple(sum(curve.levels[level] < value for curve in curves) for level, value in enumerate(levels))
     equal = tuple(sum(curve.levels[level] == value for curve in curves) for level, value in enumerate(levels))

@@ -10,7 +10,7 @@ HUMAN_CENTRIC = PublishedTable(
     source="Y. Zhu et al., Rethinking Out-of-Distribution Detection From a Human-Centric Perspective, IJCV, 2024",
     url="https://arxiv.org/abs/2211.16778",
     tables="tables 1 and 2: 8 classifiers, 9 detectors, 8 data sets and their average, as printed. 18 averages,"
-    " especially those of KNN, are not the mean of the printed values. The weights of the classifiers are not stated",
+    " especially of KNN, differ from the mean of the printed values. The weights of the classifiers are not stated",
     rule="DER of each data set alone, at the threshold that keeps 95 or 99 % of the correctly classified training"
     " images; OOD images count as misclassified",
     file="human_centric.csv",

@@ -5,8 +5,8 @@ from oodlit.results.published.table import PublishedTable, Stated, read_rows
 
 _SOURCE = "J. Bitterwolf, M. Mueller and M. Hein, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation"
 _RULE = (
-    "metrics (FPR at a TPR of 95 % and others) of each OOD class against ImageNet-val, and their means over the"
-    " classes; the threshold is the interpolated 5 % quantile"
+    "FPR at a TPR of 95 % and other metrics of each OOD class against ImageNet-val, and the means over the classes."
+    " The threshold is the interpolated 5 % quantile of the ID scores"
 )
 _DETECTORS = {"RMahalanobis": "RelativeMahalanobis", "RCos": "RelativeCosine"}
 _PROTOCOL = Protocol(
@@ -41,10 +41,10 @@ NINCO = PublishedTable(
     name="ninco",
     source=f"{_SOURCE}, ICML workshop version, 2023",
     url="https://arxiv.org/abs/2306.00826",
-    tables="tables 3-6: 26 classifiers, and zero-shot CLIP with cosine detectors only; ReAct is energy + ReAct."
+    tables="tables 3-6: 26 classifiers, and zero-shot CLIP with cosine detectors only. ReAct is energy + ReAct."
     " Table 14: means over the eleven cleaned sets. Values per class: table 7 (two classifiers), tables 2, 11 and 12"
-    " (unit tests) and 15-18 (cleaned sets), without figures that are not clearly readable",
-    rule=f"{_RULE}; 64 classes",
+    " (unit tests) and 15-18 (cleaned sets). Figures that are not clearly readable are left out",
+    rule=f"{_RULE}. NINCO has 64 classes",
     file="ninco.csv",
     protocol=_PROTOCOL,
     detectors=_DETECTORS,
@@ -59,10 +59,11 @@ NINCO_FIRST_RELEASE = PublishedTable(
     name="ninco_first_release",
     source=f"{_SOURCE}, result file of the first release, 2023",
     url="https://github.com/j-cb/NINCO",
-    tables="29 classifiers (MIT); oodlit computes the means from the values per class. Left out: zero-shot CLIP,"
-    " and popular sets that are not cleaned. Weights and sizes are not stated, and most figures differ from those of"
-    " the paper's model of the same name, so no network is recognized as one of these models",
-    rule=f"{_RULE}; 46 classes, some of them cleaned later",
+    tables="29 classifiers (MIT license). oodlit computes the means from the values per class. Zero-shot CLIP and"
+    " popular sets that were not cleaned are left out. The file does not state weights and image sizes, and most"
+    " figures differ from the paper's for the model of the same name, so no network is recognized as one of these"
+    " models",
+    rule=f"{_RULE}. The release has 46 classes, some of which were cleaned later",
     file="ninco_first_release.csv",
     protocol=_PROTOCOL,
     detectors=_DETECTORS,

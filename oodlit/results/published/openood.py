@@ -15,8 +15,8 @@ OPENOOD = PublishedTable(
     name="openood_imagenet1k",
     source="J. Zhang et al., OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, board of July 2025",
     url="https://github.com/Jingkang50/OpenOOD",
-    tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from later"
-    " data of the board. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
+    tables="ImageNet-1k board (MIT license): post-hoc detectors on torchvision's V1 weights. MDS++ and RMDS++ are from"
+    " later data of the board. In 'full-spectrum', ImageNet-V2, -C and -R count as ID",
     rule="AUROC of each set against 45,000 images of ImageNet-val (settings were chosen on the other 5,000). All"
     " images of a set are pooled; near is the mean over SSB-hard and NINCO; far is the mean over iNaturalist,"
     " Textures and OpenImage-O",

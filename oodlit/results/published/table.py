@@ -148,7 +148,7 @@ CenterCrop(size=(224, 224))])
         """
         import timm.data  # noqa: PLC0415  # takes a second to import
 
-        UnknownNameError.check(f"network of {self.name} with known weights", model, self.weights)
+        UnknownNameError.check(f"timm network of {self.name}", model, self.weights)
         name, size, crop = self.weights[model].split(", ")
         pixels, share = int(size.removesuffix(" px")), float(crop.removeprefix("crop "))
         known = timm.models.get_pretrained_cfg(name)

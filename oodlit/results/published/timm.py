@@ -43,8 +43,8 @@ TIMM = PublishedTable(
     name="timm",
     source="R. Wightman, PyTorch Image Models, results of 2025",
     url="https://github.com/huggingface/pytorch-image-models",
-    tables="results/results-*.csv (Apache-2.0): networks by weights tag, image size and crop",
-    rule="top-1 accuracy over all images; on ImageNet-R and -A, only their 200 classes count",
+    tables="results/results-*.csv (Apache-2.0): one network per tag of the weights, image size and crop",
+    rule="top-1 accuracy over all images; on ImageNet-R and -A, only the 200 classes of the set are predicted",
     file="timm_accuracy.csv",
     protocol=Protocol(
         "images",

@@ -35,5 +35,5 @@ def held_out(results: Results, calibration: ShareLike) -> Results:
     infos = [replace(each, num_samples=number) if each == info else each for each in results.datasets]
     settings = {"run": results.run, "estimates": results.estimates, **results.settings.to_json()}
     found = Results.from_scores(results.scores[~left_out], infos, results.detectors, **settings)
-    note = f"{number} of the {total} images of {info.name} count; the others calibrate p-values"
+    note = f"metrics use {number} of the {total} images of {info.name}; the other images calibrate p-values"
     return found.with_record(structs.replace(found.run, notes=[*found.run.notes, note]))

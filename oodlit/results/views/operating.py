@@ -78,7 +78,7 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
     if len(unlabeled := inside[(inside["label"] < 0) | (inside["prediction"] < 0)]):
         raise InvalidArgumentError(
             f"the joint risk requires labels and predictions of all ID images, but {len(unlabeled)} of {len(inside)}"
-            f" images of {id_dataset(results.datasets).name!r} have none"
+            f" images of {id_dataset(results.datasets).name!r} have no label or no prediction"
         )
     correct = torch.tensor((inside["label"] == inside["prediction"]).to_numpy())
     both = {name: [torch.tensor(part[name].to_numpy()) for part in (inside, outside)] for name in detectors}
@@ -89,7 +89,7 @@ def operating_sentence(results: RunResults, dataset: str | None = None, *, prior
     """The best detector by joint AUGRC, and what it does at the TPR of the run.
 
     Such as: "If 1 % of the images are unknown, like those of near, KNN has the best joint AUGRC. At the threshold of
-    the run, it accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of them are errors". Ties are listed.
+    the run, it accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of the accepted ones are errors". Ties are listed.
     """
     dataset = ood_set(results, dataset)
     points = operating_points(results, dataset, prior=prior)
@@ -107,7 +107,7 @@ def point_sentence(points: pd.DataFrame, dataset: str, prior: ShareLike) -> str:
     return (
         f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {point.detector} has the"
         f" best joint AUGRC{tie}. At the threshold of the run, it accepts {100 * point.coverage:.1f} % of the images,"
-        f" and {100 * point.risk:.1f} % [{low}, {high}] of them are errors"
+        f" and {100 * point.risk:.1f} % [{low}, {high}] of the accepted ones are errors"
     )
 
 
@@ -122,8 +122,8 @@ def ood_set(results: RunResults, dataset: str | None) -> str:
     names = [info.name for info in results.datasets if info.role is Role.OOD]
     if dataset is None:
         if len(names) != 1:
-            raise InvalidArgumentError(f"operating_points: expected the name of an OOD set, one of {names}")
+            raise InvalidArgumentError(f"operating_points: pass one of the OOD sets ({', '.join(names) or 'none'})")
         return names[0]
     if results.dataset(dataset).role is not Role.OOD:
-        raise InvalidArgumentError(f"operating_points: expected one of the OOD sets {names}, got {dataset!r}")
+        raise InvalidArgumentError(f"operating_points: expected an OOD set ({', '.join(names)}), got {dataset!r}")
     return dataset

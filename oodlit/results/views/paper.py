@@ -192,11 +192,11 @@ def _is_tested(results: RunResults, metric: str, sets: Sequence[str]) -> bool:
 def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool) -> Iterator[str]:
     run, confidence = results.run, f"{100 * results.settings.confidence:.4g} %"
     if run.dry_run:
-        yield f"Trial ({run.dry_run}): only a part of the images was read."
+        yield f"Trial ({run.dry_run}): only some of the images were read."
     if missing := interruption(run):
         yield f"Unfinished: {missing}."
     grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
-    yield "Values in percent." + (f" Means over the OOD classes: {', '.join(grouped)}." if grouped else "")
+    yield "Values in percent." + (f" Those of {', '.join(grouped)} are means over the OOD classes." if grouped else "")
     if any(cell.is_best for column in table for cell in column.cells):
         yield (
             "Bold marks the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the"

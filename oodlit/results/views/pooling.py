@@ -24,7 +24,7 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     if wrong := [f"{i.name} ({i.role})" for i in infos if i.role is not Role.OOD]:
         raise InvalidArgumentError(f"pooled: expected OOD sets, got {', '.join(wrong)}")
     if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise InvalidArgumentError(f"pooled: expected at least two different OOD sets, got {list(names)}")
+        raise InvalidArgumentError(f"pooled: pass at least two different OOD sets, got {', '.join(names) or 'none'}")
     frame = results.scores
     rows = frame[frame["dataset"].isin(names)]
     for info in infos:  # a set restricted to some classes is pooled with these alone
@@ -34,8 +34,8 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         warn(
-            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in another set"
-            f" and are left out, such as {', '.join(rows.loc[shared, 'key'][:3])}",
+            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images are left out, because"
+            f" they also occur in an earlier set, such as {', '.join(rows.loc[shared, 'key'][:3])}",
             SharedImagesWarning,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)

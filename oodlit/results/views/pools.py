@@ -151,7 +151,7 @@ def _pool(results: RunResults, dataset: str) -> DatasetInfo:
     info = results.dataset(dataset)
     if info.role is not Role.POOL or results.estimates is None:
         raise InvalidArgumentError(
-            f"{dataset!r} has role {info.role}, but levels require a pool; see oodlit.datamodules.severity_pool"
+            f"{dataset!r} has role {info.role}, but severity levels need a pool; see oodlit.datamodules.severity_pool"
         )
     return info
 

@@ -13,14 +13,14 @@ from oodlit.results.views.operating import ood_set, operating_points
 from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper_table, settings_note
 
 _NOTE = (
-    "Values in percent, except thresholds, if {prior:g} % of the images are unknown. Thresholds {wish}. At this"
-    " threshold: TPR, accepted ID images; accepted, of all images; errors, unknown images and wrong predictions among"
-    " the accepted ones. Joint AUGRC: mean fraction of undetected errors over all thresholds. Images: {counts}."
+    "Values are in percent, except thresholds, if {prior:g} % of the images are OOD. Thresholds {wish}. TPR: share of"
+    " ID images that are accepted. Accepted: share of all images. Errors: OOD images and wrong predictions, as share of"
+    " the accepted images. Joint AUGRC: mean share of undetected errors over all thresholds. Images: {counts}."
 )
 _WISHES = {
     "tpr": "accept at least {:g} % of the ID images",
     "coverage": "accept at least {:g} % of the images",
-    "max_risk": "accept as many images as possible with at most {:g} % of errors",
+    "max_risk": "accept as many images as possible with at most {:g} % errors among them",
 }
 
 

@@ -36,7 +36,7 @@ def _note(results: RunResults, datasets: Sequence[str]) -> str:
     counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
     kept = f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)})"
-    return f"{kept}, rule {settings.rule!r}{'; ' if others else ''}{others}."
+    return f"{kept} by rule {settings.rule!r}{'; ' if others else ''}{others}."
 
 
 def per_class(results: RunResults, dataset: str, metric: str | None = None) -> pd.DataFrame:
@@ -44,7 +44,7 @@ def per_class(results: RunResults, dataset: str, metric: str | None = None) -> p
     info = results.dataset(dataset)
     metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else results.settings.fpr_name)
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
-    UnknownNameError.check(f"metric per class of {dataset!r}", metric, [*map(str, rows["metric"].unique())])
+    UnknownNameError.check(f"per-class metric of {dataset!r}", metric, [*map(str, rows["metric"].unique())])
     rows = rows[rows["metric"] == metric]
     wide = rows.pivot(index="ood_class", columns="detector", values="value")
     names = rows["ood_class"].unique().tolist() if info.role is Role.POOL else info.class_names  # levels of a pool

@@ -81,9 +81,9 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
     names = datamodule.class_names
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
-            f"the object detector has the classes {', '.join(module.class_names[:8])}, but the data has"
-            f" {', '.join(names[:8])}; pass the classes of the detector to the data: ObjectBenchmark(...,"
-            " class_names=module.class_names)"
+            f"the object detector has the classes {', '.join(module.class_names[:8])}, but the data has the classes"
+            f" {', '.join(names[:8])} (of both, up to 8 are shown); pass the classes of the detector to the data:"
+            " ObjectBenchmark(..., class_names=module.class_names)"
         )
     if len(names) != num_classes:
         raise InvalidArgumentError(
@@ -201,7 +201,7 @@ class BoxRecorder(ScoredRun):
                 f"detectors cannot be fitted, because no box of the training images has a confidence of at"
                 f" least {self.cut:g}"
                 f"{' and hits an object of the predicted class' if self.settings.fit_on == 'matched' else ''};"
-                " lower t_star, or check the object detector, the order of the classes, and the pictures"
+                " lower t_star, or check the object detector, the order of its classes, and the pictures"
             )
         return self.num_boxes
 

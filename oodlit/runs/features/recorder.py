@@ -161,7 +161,7 @@ class FeaturePass(FeatureRecorder):
     def stop(self, error: BaseException) -> str:
         """Write the remaining rows if the user interrupts the run; after an error, only rows on disk are kept."""
         kept = "" if isinstance(error, Exception) else self.recording.end()
-        return kept and f"{kept}, and the next recording resumes from there"
+        return kept and f"{kept}, and the next recording resumes after them"
 
 
 def _text(recording: Recording, data: OODDataModule) -> str:

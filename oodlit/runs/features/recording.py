@@ -222,7 +222,7 @@ class Recording:
             if recorded.get(name, self.how[name]) != self.how[name]:
                 raise FingerprintError(
                     f"{self.folder}: this cache was recorded with {name} {recorded[name]}, but this run uses"
-                    f" {self.how[name]}; use the same {name}, or {OTHERWISE}"
+                    f" {self.how[name]}; use {recorded[name]}, or {OTHERWISE}"
                 )
 
     def _complete(self, all_parts: Sequence[ProcessPart]) -> RecordedStream | None:
@@ -362,7 +362,7 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
     before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
         raise FingerprintError(
-            f"{folder}: the class names differ from those in this cache ({len(before)} in the cache, {len(now)} now);"
+            f"{folder}: the class names differ from those of the data ({len(before)} cached, {len(now)} in the data);"
             f" {OTHERWISE}"
         )
 
@@ -375,6 +375,6 @@ def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int])
     then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
     changes = ", ".join(f"{name} was {value} and is now {cut.get(name)}" for name, value in then.items())
     return [
-        f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again, because a setting"
+        f"{sum(one.images for one in lost)} images of {lost[0].name} are recorded again, because settings"
         f" changed ({changes})"
     ]

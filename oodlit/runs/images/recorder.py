@@ -80,9 +80,9 @@ def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
         assert rows.stream is not None
         lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
         texts = {
-            f"{unused} images of {rows.dataset!r} are not listed in the split and were not used, first"
+            f"{unused} of the images in {rows.dataset!r} were not used, as the split does not list them, first"
             f" {first!r}": unused > 0,
-            f"{lacking} images listed in the split of {rows.dataset!r} were not found": lacking > 0,
+            f"{lacking} of the images in the split of {rows.dataset!r} were not found": lacking > 0,
         }
         findings += [Finding("split", text) for text, holds in texts.items() if holds]
     return findings

@@ -38,7 +38,7 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "
     if failed:
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
         raise LoggingError(
-            f"some values could not be logged: {reasons}. The results are complete: read {owner}.results, or the"
+            f"some values could not be logged: {reasons}. The results are complete; read {owner}.results, or the"
             " folder output_dir. Fix or remove the failed loggers"
         ) from failed[0][1]
 

@@ -25,11 +25,11 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     if wrong := malformed(detector):
         raise MalformedError(wrong)
     unknown = sorted(detector.invariances - INVARIANCES.keys())
-    assert not unknown, f"unknown invariances {unknown}; known: {', '.join(sorted(INVARIANCES))}"
+    assert not unknown, f"unknown invariances {', '.join(unknown)}; known: {', '.join(sorted(INVARIANCES))}"
     unnamed = sorted(detector.tuned_presets - detector.presets.keys())
-    assert not unnamed, f"tuned_presets contains {unnamed}, which are not presets"
+    assert not unnamed, f"tuned_presets names {', '.join(unnamed)}, but presets does not"
     reference = getattr(detector, "reference", None)
-    assert isinstance(reference, Reference), "missing reference; declare oodlit.detectors.Reference(title, ...)"
+    assert isinstance(reference, Reference), "the reference is missing; declare oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]
     assert not empty, f"the reference is missing {', '.join(empty)}"
     assert detector.extra_passes >= 0, f"extra_passes must be at least 0, got {detector.extra_passes}"
@@ -40,7 +40,7 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
         f"the constructor accepts *{variable[0]}; declare its arguments by name" if variable else ""
     )
     assert repr(type(detector)(**detector.settings)) == repr(detector), (
-        "a detector created with detector.settings has another repr than this detector"
+        "repr(type(detector)(**detector.settings)) differs from repr(detector); store each argument under its name"
     )
 
 
@@ -60,7 +60,7 @@ def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations
     kind = type(detector)
     needs = getattr(detector, "needs", None)
     if needs is None:
-        yield f"missing needs; declare a frozenset of names out of {', '.join(sorted(NEEDS))}"
+        yield f"needs is missing; declare a frozenset with names out of {', '.join(sorted(NEEDS))}"
     elif not isinstance(needs, frozenset):
         yield f"needs must be a frozenset of names, such as frozenset({{'logits'}}), not {needs!r}"
     else:

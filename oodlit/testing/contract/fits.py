@@ -77,7 +77,7 @@ def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]
     return detector.score(data.tests)
 
 
-@clause("refit", "A second fit completely replaces the first.", applies=fitted_on_training_data)
+@clause("refit", "A second fit completely replaces the first fit.", applies=fitted_on_training_data)
 def check_refit(factory: Factory, problem: ProblemFactory) -> None:
     """Fit on other data, then on the training set, and compare state and scores with those of a new detector."""
     data = problem()
@@ -97,7 +97,7 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
         assert value.shape == found[name].shape, (
             f"the shape of buffer {name} changed from {tuple(value.shape)} to {tuple(found[name].shape)}"
         )
-        assert torch.equal(value.nan_to_num(), found[name].nan_to_num()), f"buffer {name} differs after a second fit"
+        assert torch.equal(value.nan_to_num(), found[name].nan_to_num()), f"buffer {name} depends on the first fit"
     assert_same_scores(twice.score(data.tests), fresh.score(data.tests), what="fitted twice")
 
 
@@ -110,9 +110,9 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
         detector.score(data.tests)
     except NotFittedError as error:
         if type(detector).__name__ not in str(error):
-            raise AssertionError(f"the error does not name the detector: {error}") from error
+            raise AssertionError(f"the error does not name the class of the detector: {error}") from error
     except Exception as error:
-        raise AssertionError(f"raised {type(error).__name__} ({error}) instead of NotFittedError") from error
+        raise AssertionError(f"score raised {type(error).__name__} ({error}), not NotFittedError") from error
     else:
         raise AssertionError("expected NotFittedError before the fit, but score returned scores")
 
@@ -133,7 +133,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     named = order.argsort()[present].tolist()
     renamed = _scores_of_classes(factory, rename_classes(problem(), order), keep=named)
     if renamed is None:
-        raise AssertionError(f"can be fitted on classes {present}, but not on the same classes renamed to {named}")
+        raise AssertionError(f"the detector fits classes {present}, but not the same classes renamed to {named}")
     assert_same_scores(renamed, scores, what=f"classes {present} renamed to {named}", rtol=1e-4)
 
 

@@ -16,13 +16,13 @@ from oodlit.testing.shorten import shorten
 INVARIANCES = {
     "logit_shift": "Adding a constant to all logits of an image does not change its score.",
     "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",
-    "feature_scale": "Scaling all features by c > 0 in fit and score, with equal logits, preserves the ranking.",
-    "feature_affine": "An invertible affine map of features in fit and score, with equal logits, preserves scores.",
-    "feature_rotation": "A rotation of the features in fit and score, with equal logits, preserves the scores.",
+    "feature_scale": "Scaling all features by c > 0 in fit and score, with unchanged logits, preserves the ranking.",
+    "feature_affine": "An invertible affine map of features in fit and score, with unchanged logits, preserves scores.",
+    "feature_rotation": "A rotation of the features in fit and score, with unchanged logits, preserves the scores.",
     "class_permutation": "Reordering the classes in head, logits and labels preserves the scores.",
     "mean_is_best": "Moving the features of an image to the training mean of a class never lowers its score.",
     "larger_residual_is_worse": (
-        "With equal logits, a larger residual outside the training features' space never raises the score."
+        "With unchanged logits, a larger residual outside the space of the training features never raises the score."
     ),
 }
 """Meaning of the names in `Detector.invariances`."""
@@ -139,7 +139,7 @@ def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
         slack = 1e-6 * float(before.abs().max())
         worse = (after < before - slack).nonzero().flatten().tolist()
         assert not worse, (
-            f"moved to a class mean, the score fell from {float(before[worse[0]]):.8g} to {float(after[worse[0]]):.8g}"
+            f"near a class mean, the score fell from {float(before[worse[0]]):.8g} to {float(after[worse[0]]):.8g}"
         )
 
 

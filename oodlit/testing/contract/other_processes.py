@@ -7,8 +7,7 @@ from oodlit.testing.problems import ProblemFactory
 
 
 @clause(
-    "saved",
-    "A saved fit, loaded in a new process, returns the same scores: settings are plain values, state is in buffers.",
+    "saved", "A saved fit returns the same scores in a new process. Settings are plain values, and state is in buffers."
 )
 def check_saved(factory: Factory, problem: ProblemFactory) -> None:
     """Save, then load and score in another process."""

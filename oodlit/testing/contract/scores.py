@@ -34,11 +34,11 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
             assert scores.shape == (len(outputs),), (
                 f"expected one score per image, got shape {tuple(scores.shape)} for {len(outputs)} images"
             )
-            assert scores.dtype in {torch.float32, torch.float64}, f"expected float scores, got {scores.dtype}"
+            assert scores.dtype in {torch.float32, torch.float64}, f"expected float32 or float64, got {scores.dtype}"
             assert scores.device == outputs.device, (
                 f"the scores are on {scores.device}, but the outputs are on {outputs.device}"
             )
-            assert not scores.requires_grad, "the scores require a gradient"
+            assert not scores.requires_grad, "the scores require a gradient; detach them"
         scores = detector.score(data.tests.to(device))
         expected = scores if expected is None else expected
         assert_same_scores(scores, expected, what=f"on {device}", rtol=1e-4)
@@ -76,7 +76,7 @@ def check_confidence(factory: Factory, problem: ProblemFactory) -> None:
     assert found.shape == scores.shape, (
         f"expected one confidence per score, got shape {tuple(found.shape)} for {len(scores)} scores"
     )
-    assert found.dtype == torch.float64, f"expected dtype float64, got {found.dtype}"
+    assert found.dtype == torch.float64, f"expected confidences of dtype float64, got {found.dtype}"
     if detector.log_probability:
         assert (scores <= 0).all(), (
             f"log_probability requires scores of at most 0, but the largest score is {float(scores.max()):.6g}"
@@ -196,7 +196,7 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
     return change_tensors(outputs, lambda field, tensor: tensor.to(dtype) if field in fields else tensor)
 
 
-@clause("inference-mode", "Fit and score have the same results inside torch.inference_mode, which Lightning uses.")
+@clause("inference-mode", "Fit and score have the same results inside and outside torch.inference_mode.")
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
     """Compare fit and score inside and outside of inference mode."""
     data = problem()

@@ -75,13 +75,13 @@ def _compare(before: dict[str, Tensor], after: dict[str, Tensor], step: str) -> 
     for name, value in before.items():
         if name in after:
             same = torch.equal(after[name].nan_to_num(), value.nan_to_num())
-            assert same, f"{shorten(name)} was written to by {step}"
+            assert same, f"{step} changed the shared tensor {shorten(name)}"
 
 
 @clause(
     "layouts",
-    "Memory layouts have no effect. Hidden activations are (batch, channels, ...): the shape of their positions has no"
-    " effect either, or raises a clear error.",
+    "Memory layouts have no effect. Hidden activations have shape (batch, channels, ...): the number of axes after the"
+    " channels has no effect, or raises a clear error.",
 )
 def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""
@@ -103,7 +103,7 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
         except OodlitError:
             continue  # a clear error
         except Exception as error:
-            raise AssertionError(f"hidden activations {what}: {type(error).__name__}: {error}") from error
+            raise AssertionError(f"hidden activations {what} raised {type(error).__name__}: {error}") from error
         assert_same_scores(found, expected, what=f"hidden activations {what}", rtol=1e-4)
 
 

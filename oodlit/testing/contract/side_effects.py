@@ -33,8 +33,8 @@ def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
         for step, snapshot in before.items():
             for name, (values, version) in snapshot.items():
                 tensor = _tensors(given[step])[name]
-                assert torch.equal(tensor, values), f"{name} of the outputs was changed by {step} ({dtype})"
-                assert version_of(tensor) == version, f"{name} of the outputs was written to by {step} ({dtype})"
+                assert torch.equal(tensor, values), f"{step} changed outputs.{name} ({dtype})"
+                assert version_of(tensor) == version, f"{step} overwrote outputs.{name} with equal values ({dtype})"
     after = _network_state(data.model.network)
     changed = sorted(name for name in network if not _equal(network[name], after[name]))
     assert not changed, f"the network was changed: {', '.join(changed)}"
@@ -70,7 +70,7 @@ def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
     fit_on(detector, [data.train], data.head)
     detector.score(data.tests)
     changed = [name for name, state in _random_states().items() if state != before[name]]
-    assert not changed, f"used the global random generator of {', '.join(changed)}"
+    assert not changed, f"fit or score used the global random generator of {', '.join(changed)}"
 
 
 def _random_states() -> dict[str, object]:
@@ -115,7 +115,7 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
             found = scores(change)
         except Exception as error:
             raise AssertionError(
-                f"fit or score failed with undeclared fields {change} (needs: {', '.join(sorted(at_score))}):"
+                f"fit or score failed with undeclared fields {change} (needs: {', '.join(sorted(at_score)) or 'none'}):"
                 f" {type(error).__name__}: {error}"
             ) from error
         assert_same_scores(found, expected, what=f"undeclared fields {change}")
