@@ -177,7 +177,7 @@ def test_no_cache_no_half_cache_no_damaged_cache(recorded, tmp_path):
     with pytest.raises(DataError, match=r"cache\.json: not valid JSON"):
         open_cache(folder)
     (folder / "cache.json").write_text('{"format": 99}')
-    with pytest.raises(DataError, match="expected format 1 of the cache, got 99"):
+    with pytest.raises(DataError, match="the cache has format 99, expected 1"):
         open_cache(folder)
     (folder / "cache.json").write_text('{"format": 1}')
     with pytest.raises(DataError, match=r"cache\.json: .*missing required field"):

@@ -81,7 +81,7 @@ def test_correlation_over_detectors_of_one_run(results: Results) -> None:
 
 def test_correlation_refuses(results: Results) -> None:
     for wrong, message in (
-        ({"detectors": ["msp"]}, "expected at least two curves, got 1 runs and 1 detectors"),
+        ({"detectors": ["msp"]}, "expected at least two runs or two detectors, got 1 and 1"),
         ({"names": ["a", "b"]}, "expected one name per result, got 1 results and 2 names"),
         ({"dataset": "val"}, "'val' has role id, but this figure requires a pool"),
     ):
