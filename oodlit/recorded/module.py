@@ -140,7 +140,7 @@ class RecordedModule(Module):
         if precision is not None and precision.convert_input(images).dtype.itemsize < images.dtype.itemsize:
             raise InvalidArgumentError(
                 f"{self.name}: precision {precision.precision!r} would round the recorded outputs; pass"
-                " precision='32-true' (the default) to the Trainer"
+                " precision='32-true' to the Trainer (on the command line: --precision 32), which is the default"
             )
         made = self(images.to(self.device))
         if made.logits is not None:

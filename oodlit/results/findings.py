@@ -167,7 +167,9 @@ def _published(results: RunResults) -> Iterator[Finding]:
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
-        numbers = f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found:.2f} % published by timm"
+        numbers = (
+            f"accuracy {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+        )
         if low <= found <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:

@@ -22,7 +22,7 @@ COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
     "rank", "of", "quantile", "reason", "printed_as", "rule", "source",
 )  # fmt: skip
-NO_MODEL = "the network was not recognized as a model of the published table; pass model=... to name it"
+NO_MODEL = "the network was not recognized as a model of the published table; name it with against(model=...)"
 _WORDS = {"classes": "the mean over classes", "images": "all images together"}
 _UNDEFINED = (math.nan, math.nan, math.nan)
 

@@ -227,9 +227,7 @@ def _check_present(names: Iterable[str], content: Collection[str], source: Path)
     if not source.exists():
         raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
-        raise DataError(
-            f"{source} has incomplete results, missing {', '.join(missing)}; a run writes these files at its end"
-        )
+        raise DataError(f"{source} has incomplete results, missing {', '.join(missing)}, which a run writes at its end")
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:
