@@ -138,10 +138,10 @@ def other_name(stream):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (renamed_class, "classes.* differ"),
-        (fewer, "images differ"),
-        (other_key, "content.* differ"),
-        (other_role, "role.* differ"),
+        (renamed_class, r"\(classes: .* in the cache, .* now"),
+        (fewer, r"\(images: 30 in the cache, 29 now"),
+        (other_key, r"\(content: .* in the cache, .* now"),
+        (other_role, r"\(role: ood in the cache, unit_test now"),
         (other_name, "'further' is not in this cache"),
     ],
 )

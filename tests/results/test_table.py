@@ -241,7 +241,7 @@ def test_bad_scores_are_refused():
         Results.from_scores(frame.assign(label=1.5), DATASETS, DETECTORS)
     with pytest.raises(InvalidArgumentError, match=r"'good' is .*; expected numbers"):
         Results.from_scores(frame.assign(good="high"), DATASETS, DETECTORS)
-    with pytest.raises(InvalidArgumentError, match="distinct and different from"):
+    with pytest.raises(InvalidArgumentError, match="differ from reserved names, got model"):
         Results.from_scores(frame.assign(model=1.0), DATASETS, ["model"])
 
 
