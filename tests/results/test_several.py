@@ -296,7 +296,7 @@ def test_a_set_without_images_makes_an_undefined_row() -> None:
         ({"detectors": ["goood"]}, UnknownNameError, "did you mean 'good'"),
         ({"detectors": []}, InvalidArgumentError, "at least one detector, got"),
         ({"dataset": "neer"}, UnknownNameError, "did you mean 'near'"),
-        ({"metric": "aupr_s"}, UnknownNameError, "metric of runs"),
+        ({"metric": "aupr_s"}, UnknownNameError, "metric 'aupr_s' of runs"),
         ({"over": "image"}, UnknownNameError, "did you mean 'images'"),
         ({"over": "classes", "dataset": "far"}, InvalidArgumentError, "at least two classes"),
         ({"test": "t"}, InvalidArgumentError, "'permutation' or 'sign'"),
