@@ -29,7 +29,7 @@ from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 
-OTHERWISE = "choose another folder, or delete this folder to record again"
+OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
 
 
@@ -202,7 +202,7 @@ def stored_rows(folder: Path, manifest: Manifest, entry: RecordedStream) -> Stor
         whole_size=entry.whole,
     )
     if len(rows) + len(rows.skipped) != entry.images:
-        raise DataError(f"{folder}: data set {entry.name!r} is missing images; record this data set again")
+        raise DataError(f"{folder}: data set {entry.name!r} is incomplete in the cache; record this data set again")
     return rows
 
 
@@ -241,7 +241,7 @@ def _check_decoder(folder: Path, recorded: str, data: OODDataModule) -> None:
     if recorded.startswith("workers") and recorded != asked and not data.decode_on_device:
         raise FingerprintError(
             f"{folder}: this cache was recorded with decoder {recorded}, but the data module uses {asked}; pass the"
-            f" same decode= to the data module, or {OTHERWISE}"
+            f" decode= of the recording to the data module, {OTHERWISE}"
         )
 
 
@@ -261,13 +261,13 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
                 " image files have changed since then; record this data set again"
             )
         what = (
-            "the sizes or contents of images differ"
+            "other sizes or contents of images"
             if fact == "sample"
-            else f"{fact} differ ({recorded[fact]} in the cache, {facts[fact]} now)"
+            else f"{fact}: {recorded[fact]} in the cache, {facts[fact]} now"
         )
-        raise FingerprintError(f"{folder}: data set {stream.name!r} was recorded from other data: {what}; {OTHERWISE}")
+        raise FingerprintError(f"{folder}: data set {stream.name!r} was recorded from other data ({what}); {OTHERWISE}")
     times = [part.stat().st_mtime for name, _ in entry.parts for part in folder.glob(f"*/{name}")]
-    warn_of_changed_files([stream], min(times, default=math.inf), f"if images were replaced, {OTHERWISE}")
+    warn_of_changed_files([stream], min(times, default=math.inf), f"if images were replaced, delete the cache {folder}")
     return entry
 
 
@@ -289,8 +289,8 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
             " set again"
         )
     raise FingerprintError(
-        f"{where} was recorded with {entry.images} images, but this run is a trial with {len(stream)}; omit max_images"
-        " (on the command line: --max_batches), or choose another folder for the trial"
+        f"{where} was recorded with {entry.images} images, but this run is a trial with {len(stream)} of them; omit"
+        " max_images (on the command line: --max_batches), or choose another cache folder for the trial"
     )
 
 
@@ -300,7 +300,7 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
         key, reason = entry.skipped[0]
         raise DataError(
             f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images, first {key!r} ({reason}); record it again, or pass on_error='skip' to the data module"
+            f" images, first {key!r} ({reason}); record this data set again, or pass on_error='skip' to the data module"
         )
 
 

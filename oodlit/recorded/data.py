@@ -78,8 +78,8 @@ class RowBatches(StreamBatches):
             rows = source.rows(start, stop)
             if len(rows) != stop - start:
                 raise DataError(
-                    f"data set {self.stream.name!r}: expected {stop - start} rows for positions {start} to {stop - 1},"
-                    f" got {len(rows)}; record this data set again"
+                    f"data set {self.stream.name!r}: reading rows {start} to {stop - 1} returned {len(rows)} rows;"
+                    " record this data set again"
                 )
             batch = Batch(
                 image=rows.joined,

@@ -80,7 +80,7 @@ def read_description(path: str | Path) -> tuple[RecordedModule, RecordedData]:
         content = load_yaml(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"{file} is not valid YAML ({reason})") from error
+        raise DataError(f"{file} cannot be read as YAML ({reason})") from error
     if not isinstance(content, Mapping) or "id" not in content:
         raise InvalidArgumentError(f"{file}: expected at least the line `id: FILE`; see docs/features.md")
     for key in content:
@@ -96,7 +96,7 @@ def _resolved(key: str, value: Any, file: Path) -> Any:
     if isinstance(value, Mapping) and value:
         return {str(name): _resolved(f"{key}.{name}", inner, file) for name, inner in value.items()}
     if isinstance(value, list) and key in NAMED_SETS:
-        raise InvalidArgumentError(f"{file}: expected {key} to name its files, such as {{far: far.npz}}, got {value}")
+        raise InvalidArgumentError(f"{file}: {key} must map names to files, such as {{far: far.npz}}; got a list")
     if isinstance(value, list) and key == "head":
         return [_resolved(f"{key}.{place}", inner, file) for place, inner in enumerate(value)]
     if not isinstance(value, str):

@@ -60,7 +60,7 @@ class RecordedModule(Module):
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             shape = tuple(head.weight.shape)
             is_turned = shape[0] == width and num_classes in (0, shape[1])
-            turn = f"; its weight has shape {shape}, expected (classes, features): pass weight.T" if is_turned else ""
+            turn = f"; head.weight has shape {shape}, expected (classes, features): pass weight.T" if is_turned else ""
             raise InvalidArgumentError(
                 f"the head computes {head.num_classes} logits from {head.width} features, but the recording has"
                 f" {width} features and {num_classes} logits per image (0 = none){turn}"
@@ -140,7 +140,7 @@ class RecordedModule(Module):
         if precision is not None and precision.convert_input(images).dtype.itemsize < images.dtype.itemsize:
             raise InvalidArgumentError(
                 f"{self.name}: precision {precision.precision!r} would round the recorded outputs; pass"
-                " precision='32-true' (the default) to the Trainer"
+                " precision='32-true' to the Trainer (on the command line: --precision 32), which is the default"
             )
         made = self(images.to(self.device))
         if made.logits is not None:

@@ -116,7 +116,7 @@ class PartWriter:
                 row = int((kept.isinf().any(dim=1)).nonzero()[0])
                 raise InvalidArgumentError(
                     f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which is too large"
-                    f" for {self.dtype}; pass FeatureCache(dtype=...) with bfloat16 or float32"
+                    f" for {self.dtype}; choose bfloat16 or float32 with FeatureCache(dtype=...) or --cache_dtype"
                 )
             self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
         return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
@@ -155,7 +155,7 @@ class StoredRows(RowSource):
         self._unchecked = dict(checksums or {})
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
-            raise DataError(f"{folder}: its files have different numbers of features and logits: {sorted(shapes)}")
+            raise DataError(f"{folder}: files of one data set differ in the number of features or logits{AGAIN}")
         self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
 
     def _check(self, file: str, rows: int) -> tuple[int, int]:
@@ -166,7 +166,7 @@ class StoredRows(RowSource):
             raise DataError(f"{self.folder / file} is missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows}:
-            raise DataError(f"{self.folder / file}: expected {rows} rows in every array, got {sorted(counts)}{AGAIN}")
+            raise DataError(f"{self.folder / file}: not all arrays have the expected {rows} rows{AGAIN}")
         if not _REQUIRED <= sizes.keys() <= _REQUIRED | {"features", "logits"}:
             raise DataError(
                 f"{self.folder / file}: expected the arrays {', '.join(sorted(_REQUIRED))}, and features or logits; got"
@@ -198,7 +198,7 @@ class StoredRows(RowSource):
             self._unchecked[file] = checksum  # the next attempt fails too
             raise DataError(
                 f"{self.folder / file}: the file is damaged (its content does not match the checksum in {MANIFEST});"
-                " delete it, and the next recording replaces the data set"
+                " delete this file, and record the data set again"
             )
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
@@ -268,7 +268,7 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
     except FileNotFoundError:
         raise DataError(f"{folder}: {MANIFEST} is missing, so the cache is not complete; record it first") from None
     if "format" in entries and entries["format"] != FORMAT:
-        raise DataError(f"{folder}: expected format {FORMAT} of the cache, got {entries['format']!r}{AGAIN}")
+        raise DataError(f"{folder}: the cache has format {entries['format']!r}, expected {FORMAT}{AGAIN}")
     if (checksum := entries.pop("checksum", "")) and checksum != _checksum_of(entries):
         raise DataError(f"{folder / MANIFEST}: the file is damaged (wrong checksum){AGAIN}")
     manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)

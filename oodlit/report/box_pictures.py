@@ -161,7 +161,7 @@ def _stored_picture(data: bytes, key: str) -> Image.Image:
         if max(picture.size) <= SIDE:  # before any pixel is decoded
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"thumbnail of {key!r}: not readable ({error}); delete its folder to skip pictures") from error
+        raise DataError(f"thumbnail of {key!r} is not readable ({error}); delete the folder of thumbnails") from error
     if max(picture.size) > SIDE:
         raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels per side, got {picture.size}")
     return picture

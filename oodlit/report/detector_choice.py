@@ -58,7 +58,7 @@ def choose(shown: Shown) -> ChosenDetector | None:
     if not alone:
         cost = f" ({two_digits(shown.costs[detector])} ms per image)" if timed else ""
         reasons.append(f"it is {quickest} such {shown.unit}s{cost}")
-    short = f"{quickest} that are not distinguishable from the best"
+    short = f"{quickest} {shown.unit}s that are not distinguishable from the best"
     text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
     return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
 

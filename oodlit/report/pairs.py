@@ -59,8 +59,8 @@ def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[st
         facts.append(Fact("Accuracy of this network", percent_text(quality), joined.id_dataset.name))
     n, n_id = (sum(len(joined.images(info.name)) for info in shown.sets(role)) for role in (Role.OOD, Role.ID))
     test = (
-        f"These tests pair {n:,} OOD and {n_id:,} ID images (one-sided, Bonferroni's correction for all pairs,"
-        f" {share_text(joined.settings.confidence)}): this holds for {UNITS['images']}."
+        f"The tests above use the same {n:,} OOD and {n_id:,} ID images (one-sided, Bonferroni's correction"
+        f" for all pairs, {share_text(joined.settings.confidence)}). Their conclusions apply to {UNITS['images']}."
     )
     return choice.detector, facts, [choice.sentence, *answers(shown), test]
 

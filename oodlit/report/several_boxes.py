@@ -34,8 +34,8 @@ class SeveralBoxes(Several):
             values = self.values(column).dropna(axis="columns")
             if column.metric == "ap_u" and values.shape[1]:
                 wins = values.idxmax(axis="index").value_counts()
-                share = f"{wins.iloc[0]} of {values.shape[1]} detectors"
-                lines.append(f"{wins.index[0]} has the highest ap_u with {share} on {column.dataset} (not tested).")
+                share = f"{wins.iloc[0]} of {values.shape[1]} detectors (no significance test)"
+                lines.append(f"{wins.index[0]} has the highest ap_u on {column.dataset} with {share}.")
         return lines
 
     def entry(self, column: RunColumn) -> MetricEntry:

@@ -56,7 +56,7 @@ def _table(
     notes = [f"{mark} undefined on {dataset}: {reason}" for (dataset, reason), mark in marks.items()]
     if not intervals:
         hidden = "".join(f", {c.dataset} {_label(c, results)}" for c in every if c not in columns)
-        notes.append(f"Intervals{hidden} do not fit here; the report has them")
+        notes.append(f"Not shown because the terminal is too narrow: intervals{hidden}; see the report")
     if notes:
         table.caption, table.caption_justify = Text(". ".join(notes) + ".", style="dim"), "left"
     return table

@@ -34,8 +34,8 @@ TIED = 0.05
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
-    "usual causes: another transform, image size, order of labels or set of weights; for sets of 200 classes"
-    " also logits that are not restricted to these classes"
+    "usual causes: a transform, image size, order of labels or weights other than timm's, or, on a set of 200 classes,"
+    " logits that are not restricted to these classes"
 )
 
 
@@ -139,7 +139,7 @@ def _reversed(results: RunResults) -> Iterator[Finding]:
             text += f" Its settings: {', '.join(settings)}."
         if overview and overview.tuned:
             text += f" These settings equal the preset {overview.tuned}, which was tuned on OOD data."
-        yield Finding("reversed", f"{text} Choose settings for this network, or ignore this detector")
+        yield Finding("reversed", f"{text} Choose settings that suit this network, or ignore this detector")
 
 
 def _ranked_backwards(results: RunResults) -> Iterator[tuple[str, pd.DataFrame, pd.DataFrame, pd.DataFrame]]:
@@ -167,7 +167,9 @@ def _published(results: RunResults) -> Iterator[Finding]:
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
-        numbers = f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found:.2f} % published by timm"
+        numbers = (
+            f"accuracy {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+        )
         if low <= found <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:
@@ -193,9 +195,9 @@ def _tied(results: RunResults) -> Iterator[Finding]:
         tied = of_pool.duplicated(["detector", "severity"], keep=False) & of_pool["severity"].notna()
         shares = tied.groupby(of_pool["detector"], sort=False).mean()
         if len(many := shares[shares > TIED]):
-            detectors = ", ".join(f"{name} ({share:.0%})" for name, share in many.items())
+            detectors = ", ".join(f"{100 * share:.0f} % with {name}" for name, share in many.items())
             yield Finding(
                 "ties",
-                f"pool {dataset!r}: many classes have the same severity with {detectors}, usually because confidences"
-                " saturate. Their order is arbitrary, and so is their assignment to levels",
+                f"pool {dataset!r}: many classes ({detectors}) have the same severity as another class, usually because"
+                " confidences saturate. The order of these classes, and thus their level, is arbitrary",
             )

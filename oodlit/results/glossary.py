@@ -77,7 +77,7 @@ def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
     lines: list[tuple[TableMetric, str]] = []
     for metric in table_metrics(settings):
         again = bool(lines) and lines[-1][0].entry is metric.entry
-        text = f"the same at the threshold that keeps {metric.number} %" if again else metric.text(settings)
+        text = f"like {lines[-1][0].name}, but for {metric.number} %" if again else metric.text(settings)
         lines.append((metric, text))
     return lines
 

@@ -69,7 +69,7 @@ class DatasetInfo:
         if self.id_classes == 0:
             raise InvalidArgumentError(
                 f"pool {self.name!r}: the number of known classes, which sets the size of each severity level, is"
-                " unknown, because the network returns no logits and the ID set has no class names; pass class_names"
+                " missing, because the network returns no logits and the ID set has no class names; pass class_names"
                 " to the ID set"
             )
         try:
@@ -131,10 +131,10 @@ def check_aggregates(settings: Settings, datasets: Sequence[DatasetInfo]) -> Non
     for name, sets in settings.aggregates.items():
         check_name(name, "aggregate")
         if name in known or "/" in name:
-            raise InvalidArgumentError(f"aggregates: {name!r} is the name of a data set; choose another name")
+            raise InvalidArgumentError(f"aggregates: {name!r} contains / or names a data set; choose another name")
         if not sets or len(set(sets)) < len(sets):
             raise InvalidArgumentError(
-                f"aggregates: {name!r} requires at least one data set, and each data set only once; got {list(sets)}"
+                f"aggregates: expected {name!r} to be a mean over distinct data sets, got {', '.join(sets) or 'none'}"
             )
         if other := [one for one in sets if known.get(one, Role.OOD) is not Role.OOD]:
             raise InvalidArgumentError(

@@ -110,7 +110,7 @@ def test_what_is_kept_and_named(results):
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
         f"pool 'pool': each class has {estimation.min()} to {estimation.max()} estimation images and {test.min()} to"
-        f" {test.max()} test images; levels weight classes by their test images"
+        f" {test.max()} test images; each level weights its classes by their number of test images"
     ]
     standard = results.estimates.query("detector == 'energy'")["standard_error"]
     assert (standard > 0).all()

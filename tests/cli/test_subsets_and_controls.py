@@ -97,7 +97,7 @@ def test_an_untrained_network_is_a_control(tmp_path: Path, words: list[str], cap
     capsys.readouterr()
     assert main([*words, "--untrained", "--out", str(tmp_path / "without")]) == 2
     assert "made without --untrained; pass --again" in " ".join(capsys.readouterr().err.split())
-    with pytest.raises(InvalidArgumentError, match="3 images of far are in one run only"):
+    with pytest.raises(InvalidArgumentError, match="3 images of far are in only one of the runs"):
         controls(results, less(random))
 
 

@@ -277,7 +277,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ),
         (
             {"id": {"features": LOGITS}, "ood": None, "head": np.ones((3, 5))},
-            r"its weight has shape \(3, 5\), expected \(classes, features\): pass weight\.T",
+            r"head.weight has shape \(3, 5\), expected \(classes, features\): pass weight\.T",
         ),
         (
             {"id": {"features": LOGITS}, "ood": None, "train": {"features": LOGITS, "labels": [-1] * 4}},

@@ -68,7 +68,9 @@ def test_the_message_names_the_file_and_without_it_the_stream_is_recorded_again(
     damaged[-200] ^= 1
     part.write_bytes(damaged)
     for _ in range(2):
-        with pytest.raises(DataError, match=f"{part.name}: the file is damaged .* checksum in cache.json.*; delete it"):
+        with pytest.raises(
+            DataError, match=f"{part.name}: the file is damaged .* checksum in cache.json.*; delete this file"
+        ):
             rows_in(folder)
     part.unlink()
     streams = [stream for stream in make_streams() if stream.name == "val"]

@@ -113,7 +113,9 @@ def test_a_trial_replaces_no_more_images_than_it_has(whole, tmp_path):
         lambda: record(folder, max_images=4),
         lambda: open_cache(folder, data=OODDataModule(make_streams(), max_images=4)),
     ):
-        with pytest.raises(FingerprintError, match="with 150 images, but this run is a trial with 4; omit max_images"):
+        with pytest.raises(
+            FingerprintError, match="with 150 images, but this run is a trial with 4 of them; omit max_images"
+        ):
             use()
     assert rows_in(folder) == rows_in(whole)
 
@@ -159,7 +161,7 @@ def test_what_belongs_to_another_recording_is_refused_and_nothing_is_touched(tmp
 
 def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_anew_where_not(whole, tmp_path):
     few = make_streams(num_ood=20)
-    with pytest.raises(FingerprintError, match="data set 'far' was recorded from other data: images differ"):
+    with pytest.raises(FingerprintError, match=r"data set 'far' was recorded from other data \(images: "):
         record(whole, few)
     record(tmp_path, kill_at=49)
     record(tmp_path, few)

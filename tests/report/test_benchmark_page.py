@@ -46,7 +46,7 @@ def test_the_page_of_a_benchmark_has_published_figures_and_the_reason_for_no_dif
             assert published == f"{100 * board[printed, dataset]:.7g} %"
             assert difference == "-"
     n = detection.results.run.counts["imagenet_val"]
-    reason = f"No difference for ([^:]*): 45,000 images of imagenet_val in the table, {n} in this run."
+    reason = f"No difference for ([^:]*): imagenet_val has 45,000 images in the table, {n} in this run."
     found = re.search(reason, section)
     assert found is not None
     assert {"auroc of near", "auroc of far"} <= set(found[1].split(", "))

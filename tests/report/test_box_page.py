@@ -72,7 +72,7 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     page = write_report(runs, tmp_path / "both.html").read_text()
     assert "Models and detectors" in page
     assert "Not compared" not in page
-    assert re.search(r"(one|two) has the highest ap_u with \d of \d detectors on near \(not tested\)", page)
+    assert re.search(r"(one|two) has the highest ap_u on near with \d of \d detectors \(no significance test\)", page)
     pairs = {f"{n} with {d}": r.value("ap_u", dataset="near", detector=d) for n, r in runs.items() for d in "gh"}
     best = max(pairs, key=lambda name: pairs[name])
     first = page[page.index('<p class="answer">') :]

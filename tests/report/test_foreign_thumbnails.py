@@ -122,5 +122,5 @@ def test_a_broken_stored_picture_is_named(tmp_path: Path) -> None:
     whole = file.read_bytes()
     for data in (whole[:100], whole[: len(whole) // 2], b"\xff\xd8\xff" + b"%!PS"):
         file.write_bytes(data)
-        with pytest.raises(DataError, match=f"thumbnail of {key!r}: not readable"):
+        with pytest.raises(DataError, match=f"thumbnail of {key!r} is not readable"):
             drawn_pictures(results, results.detectors[0], tmp_path, [key])

@@ -76,7 +76,7 @@ def test_every_published_figure_on_the_page_is_the_one_in_the_file(results: Resu
 def test_what_is_no_comparison_has_its_reason(results: Results) -> None:
     text = section(render({"run": results}))
     assert "mean_aupr_s of ninco, mean_aupr_e of ninco: the table does not state" in text
-    assert "46 classes in the table, 64 in this run" in text
+    assert "ninco has 46 classes in the table, 64 in this run" in text
     assert "this run does not include textures, openimage_o" in text
     differences = re.findall(r'<td class="num">([+-]\d+\.\d|-)</td>', text)
     assert len([d for d in differences if d != "-"]) == 4 * 2 + 1

@@ -54,7 +54,7 @@ def test_a_standing_is_counted(value: float, others: list[float], better: str) -
     ("value", "others", "better"), [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1], "")]
 )
 def test_a_standing_needs_numbers_and_a_direction(value: float, others: list[float], better: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected numbers and 'lower' or 'higher'"):
+    with pytest.raises(InvalidArgumentError, match="expected numbers and better='lower' or 'higher'"):
         rank_among(value, others, better=better)
 
 
@@ -96,14 +96,19 @@ def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | No
     ("table", "change", "metric", "reason"),
     [
         ("ninco", {"tpr": 0.9}, "mean_fpr95", "the table has fpr95, but this run has fpr90"),
-        ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes in the table, 2 in this run"),
+        (
+            "ninco",
+            {"classes": {"ninco": ["waffles", "s_sky"]}},
+            "mean_auroc",
+            "ninco has 64 classes in the table, 2 in this run",
+        ),
         (
             "ninco",
             {},
             "mean_aupr_s",
             "the table does not state whether the value is a mean over classes or over all images",
         ),
-        ("ninco_first_release", {}, "mean_auroc", "46 classes in the table, 64 in this run"),
+        ("ninco_first_release", {}, "mean_auroc", "ninco has 46 classes in the table, 64 in this run"),
         ("mahalanobis_plus_plus", {}, "fpr95", "the table does not state whether"),
         ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco; this run does not include ssb_hard"),
     ],
@@ -122,14 +127,14 @@ def test_unlike_rules_are_named_and_no_difference_is_given(
 
 def test_other_numbers_of_images_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=900).against("ninco")
-    assert row(frame, metric="mean_auroc")["reason"] == "50,000 images of imagenet_val in the table, 900 in this run"
+    assert row(frame, metric="mean_auroc")["reason"] == "imagenet_val has 50,000 images in the table, 900 in this run"
     assert frame["difference"].isna().all()
 
 
 def test_sets_of_others_that_have_the_name_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=45_000, ood=NEAR_AND_FAR | {"textures": 40}).against("openood_imagenet1k")
     assert row(frame, dataset="near")["reason"] == NO_MODEL
-    assert row(frame, dataset="far")["reason"] == "5,160 images of textures in the table, 40 in this run"
+    assert row(frame, dataset="far")["reason"] == "textures has 5,160 images in the table, 40 in this run"
     assert frame["rank"].notna().tolist() == (frame["dataset"] != "far").tolist()
     ours = ninco_run(("msp",), n_id=50_000, ood={"textures": 5_640, "sun": 10_000})
     frame = ours.against("human_centric", model="ViT-B16")
@@ -165,7 +170,7 @@ def test_the_46_classes_of_the_first_release_differ_in_one(results: Results) -> 
     some = results.recompute(classes={"ninco": list(dict.fromkeys(first))})
     frame = some.against("ninco_first_release", model="ResNet50", classes=True)
     means = frame[frame["ood_class"] == ""]
-    assert set(means["reason"]) == {"99 images of haemulon_sciurus in the table, 96 in this run"}
+    assert set(means["reason"]) == {"haemulon_sciurus has 99 images in the table, 96 in this run"}
     assert means["difference"].isna().all()
     found = row(frame, detector="msp", ood_class="waffles", metric="auroc")
     theirs = [

@@ -122,11 +122,11 @@ def test_what_can_decide_does_at_its_smallest_p_value(numbers, alpha):
 
 def test_bad_comparisons_are_refused():
     results = Results.from_scores(run_scores(), DATASETS, DETECTORS, bootstrap=0)
-    with pytest.raises(UnknownNameError, match="'goood'; did you mean 'good'"):
+    with pytest.raises(UnknownNameError, match="'goood' in these results; did you mean 'good'"):
         results.compare("good", "goood")
-    with pytest.raises(InvalidArgumentError, match="two different detectors"):
+    with pytest.raises(InvalidArgumentError, match="'good' requires other detectors, got good"):
         results.compare("good", "good")
-    with pytest.raises(InvalidArgumentError, match=r"expected test .* got 't'"):
+    with pytest.raises(InvalidArgumentError, match=r"expected test to be .* got 't'"):
         results.compare("good", test="t")
     with pytest.raises(UnknownNameError, match="metric with values per OOD class 'aurc'"):
         results.compare("good", metric="aurc")

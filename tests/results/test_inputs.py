@@ -62,7 +62,7 @@ def broken(**columns):
         (broken(dataset=[None, *["val"] * 729]), "'dataset' is empty in 1 of 730 rows"),
         (broken(good=np.arange(730) + 2**53), r"'good' has integers beyond 2\*\*53"),
         (broken(good=1j), "'good' is complex128; expected numbers"),
-        (pd.concat([run_scores(), run_scores()[["good"]]], axis=1), r"columns \['good'\] occur more than once"),
+        (pd.concat([run_scores(), run_scores()[["good"]]], axis=1), r"these are repeated: good"),
     ],
 )
 def test_unreadable_columns_are_refused(frame, message):

@@ -83,9 +83,9 @@ def test_correlation_over_detectors_of_one_run(results: Results) -> None:
 
 def test_correlation_refuses(results: Results) -> None:
     for wrong, message in (
-        ({"detectors": ["msp"]}, "expected at least two curves, got 1 runs and 1 detectors"),
-        ({"names": ["a", "b"]}, r"expected names to have one entry per result \(1\), got 2"),
-        ({"dataset": "val"}, "'val' has role id, but the figure requires a pool"),
+        ({"detectors": ["msp"]}, "expected at least two .*, got 1 .*1"),
+        ({"names": ["a", "b"]}, "expected .*name.* per result.*, got .*2"),
+        ({"dataset": "val"}, "'val' has role id, but .* figure requires a pool"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             plots.severity_correlation(results, **wrong)

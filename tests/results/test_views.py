@@ -75,7 +75,7 @@ def test_an_interrupted_save_leaves_the_old_result_or_an_error(results, tmp_path
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     assert Results.load(tmp_path / "run").settings.tpr == 0.95
     (tmp_path / "run" / "table.csv").write_text("detector\n")  # as if the process had died between two files
-    with pytest.raises(DataError, match=r"table\.csv: does not match the checksum in run\.json"):
+    with pytest.raises(DataError, match=r"table\.csv does not match its checksum in run\.json"):
         Results.load(tmp_path / "run")
     (tmp_path / "run" / "run.json").unlink()
     with pytest.raises(DataError, match=r"incomplete results, missing run\.json"):

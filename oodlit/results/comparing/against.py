@@ -22,7 +22,7 @@ COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
     "rank", "of", "quantile", "reason", "printed_as", "rule", "source",
 )  # fmt: skip
-NO_MODEL = "the network was not recognized as a model of the table; pass model=... to name it"
+NO_MODEL = "the network was not recognized as a model of the published table; name it with against(model=...)"
 _WORDS = {"classes": "the mean over classes", "images": "all images together"}
 _UNDEFINED = (math.nan, math.nan, math.nan)
 
@@ -58,7 +58,8 @@ def rank_among(value: float, published: Sequence[float], *, better: str) -> Rank
     """
     if better not in ("lower", "higher") or not published or any(map(math.isnan, [value, *published])):
         raise InvalidArgumentError(
-            f"rank_among: expected numbers and 'lower' or 'higher', got {value}, {len(published)} others and {better!r}"
+            f"rank_among: expected numbers and better='lower' or 'higher', got value={value}, {len(published)}"
+            f" published values and better={better!r}"
         )
     sign = -1 if better == "lower" else 1
     above = sum(sign * (other - value) > 0 for other in published)
@@ -214,10 +215,10 @@ class _Run:
         """Why the table has no figure that belongs to this run."""
         if not any(self.has(dataset, "") for _, dataset, _, _ in published):
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
-            return f"{self.table.name} has figures for {', '.join(names)}, but this run has {', '.join(self.sets)}"
+            return f"{self.table.name} has figures for sets {', '.join(names)}, but this run has {', '.join(self.sets)}"
         detectors = dict.fromkeys(form for form, _, _, _ in published if form)
         own = ", ".join(self.results.detectors)
-        return f"{self.table.name} has figures for {', '.join(detectors)}, but this run has {own}"
+        return f"{self.table.name} has figures for detectors {', '.join(detectors)}, but this run has {own}"
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         """The value of the run by the rule of the table, with an interval unless it is a mean of several values.
@@ -245,7 +246,7 @@ class _Run:
         """How the rule of the table differs from that of the run; "" = no known difference."""
         names = self.protocol.sets_of(dataset)
         if not names:
-            return f"the data sets behind the published {dataset!r} differ from those of oodlit, or are unknown"
+            return f"the published {dataset!r} covers other data sets than oodlit, or its source does not name them"
         if not self.protocol.mean or metric in self.protocol.unclear:
             return "the table does not state whether the value is a mean over classes or over all images"
         if missing := [name for name in names if name not in self.sets]:
@@ -283,7 +284,7 @@ class _Run:
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
             here, there = self.results.run.counts.get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
-                return f"{there:,} images of {name} in the table, {here:,} in this run"
+                return f"{name} has {there:,} images in the table, {here:,} in this run"
             if there is None and self.protocol.mean == "images":  # sets of others may have the name
                 return f"the table does not state the number of images of {name}"
             if self.sets[name].num_samples not in (None, here):
@@ -293,17 +294,17 @@ class _Run:
     def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
         if self.protocol.mean == "images":
             chosen = [name for name in names if name in self.results.settings.classes]
-            return f"all images of {chosen[0]} in the table, images of selected classes in this run" if chosen else ""
+            return f"the table covers all classes of {chosen[0]}, this run only selected classes" if chosen else ""
         here, there = self._classes[names[0]], self._their_classes.get(names[0], {})
         if ood_class:
             there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}
         if not here:
-            return f"{_WORDS['classes']} in the table, {_WORDS['images']} in this run"
+            return f"the value is {_WORDS['classes']} in the table, but of {_WORDS['images']} in this run"
         if there.keys() ^ here.keys():
-            same = " (other classes)" if len(there) == len(here) else ""
-            return f"{len(there)} classes in the table, {len(here)} in this run{same}"
-        unlike = [name for name in there if there[name] not in (0, here[name])]
-        return f"{there[unlike[0]]} images of {unlike[0]} in the table, {here[unlike[0]]} in this run" if unlike else ""
+            same = " different ones" if len(there) == len(here) else ""
+            return f"{names[0]} has {len(there)} classes in the table, {len(here)}{same} in this run"
+        unlike = next((name for name in there if there[name] not in (0, here[name])), "")
+        return f"{unlike} has {there[unlike]} images in the table, {here[unlike]} in this run" if unlike else ""
 
     def other_settings(self, name: str, form: str) -> str:
         """How the settings of a detector differ between run and table; "" = no stated setting differs.

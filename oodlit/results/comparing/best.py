@@ -105,9 +105,8 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
         frames = [results.images(info.name) for info in infos]
     empty = [info.name for info, rows in zip(infos, frames, strict=True) if not len(rows)]
     if empty or not len(inside):
-        raise InvalidArgumentError(
-            f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} requires both ID and OOD images"
-        )
+        both = "both correct and wrong predictions" if metric == _ID_AUROC else "both ID and OOD images"
+        raise InvalidArgumentError(f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} requires {both}")
     weights: list[np.ndarray] = []
     classes: list[np.ndarray] = []
     for info, rows in zip(infos, frames, strict=True):

@@ -134,7 +134,7 @@ def _paired_over_classes(
     numbers = {info.name: int(present.get(info.name, len(info.class_names))) for info in infos}
     several = {name: number for name, number in numbers.items() if number >= 2}
     if over == "classes" and not several:
-        raise InvalidArgumentError("compare_runs: over='classes' requires a set of at least two classes; none has them")
+        raise InvalidArgumentError("compare_runs: over='classes' requires an OOD set with at least two classes")
     if over != "auto":
         return set(several) if over == "classes" else set()
     reasons = undecidable([several.get(name) for name in numbers for _ in range(pairs)], alpha)

@@ -72,7 +72,7 @@ def of_untrained(untrained: RunResults, results: RunResults | None = None) -> di
             if here != there:
                 raise InvalidArgumentError(
                     f"untrained: expected a run on the same images, but {len(here ^ there):,} images of {info.name} are"
-                    f" in one run only ({len(here):,} images here, {len(there):,} there)"
+                    f" in only one of the runs (trained: {len(here):,} images, untrained: {len(there):,})"
                 )
         if not set(results.detectors) & set(untrained.detectors):
             raise InvalidArgumentError(
@@ -118,7 +118,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             yield Finding(
                 "controls",
                 "some detectors reject shifted images of known classes at least as readily as images of unknown"
-                " classes, so they detect shift instead of novelty. Mean AUROC on shifted and on unknown images:"
+                " classes, so they detect shift instead of novelty. Mean AUROC on shifted and on OOD images:"
                 f" {some(texts, 5)}",
             )
     if {"untrained", "semantic"} <= set(means):
@@ -129,7 +129,7 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             yield Finding(
                 "controls",
                 f"with {some([*map(str, as_good.index)], 5)}, an untrained network separates the OOD sets at least as"
-                " well, so these values tell nothing about the trained network",
+                " well as the trained one, so their AUROC does not show what the network learned",
             )
 
 

@@ -43,7 +43,7 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     if not np.isfinite(table).all():
         model, level = np.argwhere(~np.isfinite(table))[0]
         raise InvalidArgumentError(
-            f"rank_correlation: row {model}, column {level} is {table[model, level]}; leave this model out"
+            f"rank_correlation: row {model}, column {level} is {table[model, level]}; leave out the model of this row"
         )
     # Twice the ranks are whole numbers, and so are their sums of products: nothing is rounded before the last division.
     ranks = (2 * rankdata(table, axis=0)).astype(np.int64) - (len(table) + 1)
@@ -79,7 +79,7 @@ def level_correlation(
         detectors = results.resolve_detectors(*detectors)
     if len(runs) * len(detectors) < 2:
         raise InvalidArgumentError(
-            f"level_correlation: expected at least two curves, got {len(runs)} runs and {len(detectors)} detectors"
+            f"level_correlation: expected at least two runs or two detectors, got {len(runs)} and {len(detectors)}"
         )
     table = levels_of_runs(runs, dataset, metric)
     own = table[table.index.get_level_values("detector").isin(detectors)]

@@ -66,7 +66,7 @@ def compare(
     (detector,), named = results.resolve_detectors(detector), results.resolve_detectors(*others)
     names = tuple(dict.fromkeys(named)) or tuple(name for name in results.detectors if name != detector)
     if detector in names or not names:
-        raise InvalidArgumentError(f"compare: expected two different detectors, got {detector!r} and {list(names)}")
+        raise InvalidArgumentError(f"compare: {detector!r} requires other detectors, got {', '.join(names) or 'none'}")
     found = [
         how.row(block, name, detector, other)
         for name, block in _rows_of_classes(results, how.metric, dataset).groupby("dataset", sort=False)
@@ -110,7 +110,7 @@ def check_test(function: str, test: str, confidence: float, repetitions: int | N
     """Check the options of a comparison over classes; `function` names it in messages."""
     check_confidence(confidence)
     if test not in ("permutation", "sign"):
-        raise InvalidArgumentError(f"{function}: expected test 'permutation' or 'sign', got {test!r}")
+        raise InvalidArgumentError(f"{function}: expected test to be 'permutation' or 'sign', got {test!r}")
     if repetitions is not None and repetitions < 1:
         raise InvalidArgumentError(f"{function}: expected repetitions to be at least 1, got {repetitions}")
 

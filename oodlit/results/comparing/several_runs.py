@@ -182,7 +182,7 @@ def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[st
 
 def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
     if without := [name for name, sets in known.items() if dataset not in sets]:
-        return f"{some(without, 3)} {'has' if len(without) == 1 else 'have'} no {dataset}"
+        return f"{some(without, 3)} {'has' if len(without) == 1 else 'have'} no data set {dataset}"
     first = next(iter(known))
     for name, sets in known.items():
         one, other = known[first][dataset], sets[dataset]

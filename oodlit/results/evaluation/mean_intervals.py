@@ -165,7 +165,7 @@ def _single_images(scored: ScoredSet, sizes: np.ndarray) -> list[str]:
         ]
     return [
         f"means over the classes of {scored.info.name!r} have no interval: {len(single)} of {len(sizes)} classes have"
-        f" only one image (first: {single[0]!r}), so the variation within these classes is unknown"
+        f" only one image (first: {single[0]!r}), so the variation within these classes cannot be estimated"
     ]
 
 
@@ -221,7 +221,7 @@ def _mean(of_metric: Sequence[TableRow], missing: str) -> Value:
     if missing:
         return Value.undefined(f"this run does not have {missing}")
     if undefined := [row.dataset for row in of_metric if math.isnan(row.value)]:
-        return Value.undefined(f"no value on {', '.join(undefined)}")
+        return Value.undefined(f"the metric has no value on {', '.join(undefined)}")
     return Value(math.fsum(row.value for row in of_metric) / len(of_metric))
 
 

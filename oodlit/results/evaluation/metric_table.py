@@ -80,7 +80,7 @@ def evaluate(
         warn(
             f"{len(rows.undefined)} values are undefined (NaN), first {first.metric} of {first.detector} on"
             f" {'/'.join(filter(None, (first.dataset, first.ood_class)))} ({first.reason}); all reasons are in"
-            " results.run.undefined",
+            " results.run.undefined, which is saved in run.json",
             UndefinedMetricWarning,
         )
     pools = {} if estimates is None else dict(describe_pools(sets, estimates))

@@ -31,9 +31,9 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     """
     check_detector_names(detectors)
     if twice := sorted({str(n) for n in scores.columns[scores.columns.duplicated()]} & {*IDENTITY, *detectors}):
-        raise InvalidArgumentError(f"scores: columns {twice} occur more than once")
+        raise InvalidArgumentError(f"scores: columns must occur once, but these are repeated: {', '.join(twice)}")
     if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
-        raise InvalidArgumentError(f"scores: missing columns {missing}; found {list(scores.columns)}")
+        raise InvalidArgumentError(f"scores: missing columns {', '.join(missing)}; found {', '.join(map(str, scores))}")
     names = [info.name for info in datasets]
     frame = scores[[*IDENTITY, *detectors]].copy()
     for name in IDENTITY[:2]:
@@ -71,7 +71,7 @@ def check_detector_names(names: Collection[object]) -> None:
     taken = sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names)))
     if len(set(names)) < len(names) or taken:
         raise InvalidArgumentError(
-            f"detector names must be distinct and different from {[*IDENTITY, *_RESERVED]}, got {list(names)}"
+            f"detector names must occur once and differ from reserved names, got {', '.join(taken) or 'a name twice'}"
         )
 
 
@@ -92,7 +92,7 @@ def checked_estimates(
             " of the run's file estimates.parquet"
         )
     if missing := [name for name in ESTIMATES if name not in estimates.columns]:
-        raise InvalidArgumentError(f"estimates: missing columns {missing}; found {list(estimates.columns)}")
+        raise InvalidArgumentError(f"estimates: no column {', '.join(missing)}; found {', '.join(map(str, estimates))}")
     needed = [(info.name, detector, name) for info in pools for detector in detectors for name in info.class_names]
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
     if not index.is_unique:
@@ -107,7 +107,7 @@ def checked_estimates(
 def count_notes(counts: Mapping[str, int], datasets: Sequence[DatasetInfo]) -> list[str]:
     """One note per data set with another number of scored images than expected."""
     return [
-        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, expected {info.num_samples}"
+        f"data set {info.name!r} has {info.num_samples} images, but {int(counts.get(info.name, 0))} were scored"
         for info in datasets
         if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
     ]
@@ -156,7 +156,7 @@ def _check_keys(frame: pd.DataFrame) -> None:
     double = frame[frame.duplicated(["dataset", "key"])]
     if len(double):
         raise DataError(
-            f"repeated keys: {len(double)}, first {', '.join(double['key'].unique()[:5])};"
+            f"scores: repeated keys: {len(double)}, first {', '.join(double['key'].unique()[:5])};"
             " every image must occur once. Check that no shard is listed twice or read by two processes"
         )
 

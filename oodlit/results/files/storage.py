@@ -135,8 +135,8 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     there = [target / name for name in (TABLE, SCORES, *PARTS, *BESIDE) if (target / name).exists()]
     if parts := [path.name for path in there if keep is None or path.resolve() != keep.resolve()]:
         raise InvalidArgumentError(
-            f"{target} contains {', '.join(parts)} but no {RUN}, so it cannot be identified and would be"
-            " overwritten; move it or choose another folder"
+            f"{target} contains {', '.join(parts)} but no {RUN}, so it may not be a folder of results, and a run"
+            " would overwrite its files; move them, or choose another folder"
         )
     return False
 
@@ -199,7 +199,7 @@ def _parsed(
     _check_present(run.checksums, content, source)
     for name, checksum in run.checksums.items():
         if hashlib.sha256(content[name]).hexdigest() != checksum:
-            raise DataError(f"{source / name}: does not match the checksum in {RUN}; it was changed after the run")
+            raise DataError(f"{source / name} does not match its checksum in {RUN}; restore it or repeat the run")
     parts = {name: read_parquet(source / name, content[name]) for name in PARTS if name in run.checksums}
     most = sum(getattr(run, "counts", {}).values()) or None
     table, scores = _table(content[TABLE], source / TABLE), read_parquet(source / SCORES, content[SCORES], most=most)
@@ -227,9 +227,7 @@ def _check_present(names: Iterable[str], content: Collection[str], source: Path)
     if not source.exists():
         raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
-        raise DataError(
-            f"{source} has incomplete results, missing {', '.join(missing)}; a run writes these files at its end"
-        )
+        raise DataError(f"{source} has incomplete results, missing {', '.join(missing)}, which a run writes at its end")
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:
@@ -255,7 +253,7 @@ def _table(content: bytes, path: Path) -> pd.DataFrame:
             table[name] = [float(text) if text else math.nan for text in table[name]]
         return table.astype(dict.fromkeys(numbers, "float64") | dict.fromkeys(counts, "int64"))
     except (ValueError, KeyError) as error:
-        raise DataError(f"{path} is not a table of oodlit ({error})") from error
+        raise DataError(f"{path} is not a table written by oodlit ({error})") from error
 
 
 def read_parquet(path: Path, content: bytes | None = None, *, most: int | None = None) -> pd.DataFrame:

@@ -93,7 +93,7 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     if not finished:
         raise DataError(
             f"{folder}: the run was interrupted before it had finished a data set. If the fit was complete, the fitted"
-            f" detectors are in {folder / 'fitted'}; reuse them with OODDetection(fitted=...)"
+            f" detectors are in {folder / 'fitted'}; reuse them with OODDetection(fitted=...) or --fitted"
         )
     left_out = _left_out(run.detectors, frames)
     detectors = [name for name in run.detectors if name not in left_out]

@@ -101,8 +101,8 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
         found = rank_curve(levels, kappa)
         first, middle, last = found.below[0], found.below[LEVELS // 2], found.below[-1]
         lines.append(
-            f"{name} is better than {found.mean_below} of {found.published} published curves ({kappa}) by the mean"
-            f" over levels, than {first} of them at level s0, {middle} at s{LEVELS // 2}, and {last} at s{LEVELS - 1}."
+            f"Of {found.published} published curves ({kappa}), {name} is better than {found.mean_below} in the mean"
+            f" over levels, {first} at level s0, {middle} at s{LEVELS // 2}, and {last} at s{LEVELS - 1}."
         )
     return lines
 
