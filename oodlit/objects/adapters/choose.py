@@ -38,5 +38,5 @@ def reader_of(network: nn.Module | BoxReader) -> BoxReader:
         raise InvalidArgumentError(f"{name}: missing image processor; pass HuggingFaceReader(network, processor)")
     raise InvalidArgumentError(
         f"{name} is not a torchvision detector. Wrap networks with queries, such as DETR, in"
-        " HuggingFaceReader(network, processor), and others in FunctionReader(function, network=..., class_layer=...)"
+        " HuggingFaceReader(network, processor), any other in FunctionReader(function, network=..., class_layer=...)"
     )

@@ -65,5 +65,5 @@ def verify(
     if not same:
         raise RequirementError(
             f"the {len(answer['boxes'])} boxes of the network cannot be traced to their logits, because the network"
-            " selects boxes differently from torchvision; wrap it in a FunctionReader that returns boxes and logits"
+            " selects boxes unlike torchvision; wrap the network in a FunctionReader that returns boxes and logits"
         )
