@@ -228,7 +228,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
             shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
             raise InvalidArgumentError(
                 f"Detections.cat: expected {name} in all parts or in none, with equal shapes except for the first"
-                f" dimension; got {', '.join(map(str, shapes[:6]))}"
+                f" dimension; got shapes {', '.join(map(str, shapes[:6]))}"
             )
         tensors[name] = torch.cat(known) if known else None
     hidden = None
@@ -238,7 +238,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(f"Detections.cat: expected one network, got {', '.join(sorted(backbones))}")
+        raise InvalidArgumentError(f"Detections.cat: expected parts of one network, got {', '.join(sorted(backbones))}")
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 

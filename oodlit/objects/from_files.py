@@ -236,7 +236,7 @@ def _training_rows(
     objects = _annotations(train, "train", None if classes is None else classes.names, repair=repair)
     boxes = _read(train, "train", objects, classes).detections
     if fit_on == "matched" and objects is None:
-        raise InvalidArgumentError("fit_on='matched' requires annotations of the training images (--train_annotations)")
+        raise InvalidArgumentError("fit_on='matched' requires annotations in train=BoxFiles(...) (--train_annotations)")
     matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
     rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
     if rows is None and any(detector.required_statistics for detector in detectors.values()):

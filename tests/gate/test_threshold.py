@@ -87,7 +87,7 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"requires an OOD set; .* dataset=.*, one of near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"requires the name of an OOD set; .* dataset=.*: near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")

@@ -115,7 +115,7 @@ def test_matched_boxes_are_another_fit(folder: Path, results: ObjectResults) -> 
     matched = evaluated(folder, fit_on="matched", detectors=[Mahalanobis()], scores=(), t_star=0.3)
     every = evaluated(folder, detectors=[Mahalanobis()], scores=(), t_star=0.3)
     assert not np.allclose(matched.boxes["mahalanobis"], every.boxes["mahalanobis"])
-    with pytest.raises(InvalidArgumentError, match="fit_on='matched' requires annotations of the training images"):
+    with pytest.raises(InvalidArgumentError, match="fit_on='matched' requires annotations in train"):
         evaluated(folder, fit_on="matched", train=BoxFiles(folder / "train.parquet"))
 
 

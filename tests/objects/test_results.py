@@ -336,7 +336,7 @@ def test_what_users_should_hear() -> None:
     assert found.run.notes == [
         "val has no annotations, so no box counts as hitting an object",
         "near: the run has 1 of 3 annotated images; the metrics ignore the remaining annotated images",
-        "near: objects of dog count as unknown, although an ID class has the same name",
+        "near: objects count as unknown although an ID class has their class name: dog",
     ]
     assert len(found.objects) == 1
 

@@ -195,7 +195,7 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(
-            f"{entry.info.name}: objects of {', '.join(known)} count as unknown, although an ID class has the same name"
+            f"{entry.info.name}: objects count as unknown although an ID class has their class name: {', '.join(known)}"
         )
     frame = frame[frame["image"].isin(seen)] if missing else frame
     return frame.sort_values(["image", "object"], kind="stable").reset_index(drop=True), notes
