@@ -87,9 +87,9 @@ class OODModule(Module):
         """Load the network and find its head."""
         super().__init__()
         if not isinstance(backbone, str | nn.Module):
-            hint = "; pass its module()" if type(backbone).__name__ == "ExportedProgram" else ""  # type: ignore[unreachable]
+            hint = "; pass the result of module()" if type(backbone).__name__ == "ExportedProgram" else ""  # type: ignore[unreachable]
             raise InvalidArgumentError(
-                f"OODModule: expected a timm name or an nn.Module, got a {type(backbone).__name__}{hint}"
+                f"OODModule: expected a timm name or an nn.Module, got {type(backbone).__name__}{hint}"
             )
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
@@ -98,7 +98,7 @@ class OODModule(Module):
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
                 f"OODModule: expected a network, got the OODModule {self.name}. Wrapping it again would lose its"
-                " transform and head; use it directly (in a configuration, name it as class_path), or pass its network"
+                " transform and head; use the OODModule directly (in configurations: class_path), or pass its network"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
@@ -345,7 +345,7 @@ class OODModule(Module):
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
             dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
             way_out = (
-                f". For weights in {dtype}, set the precision of the Trainer to match" if dtype.itemsize < 4 else ""
+                f". Set precision=... of the Trainer to the type of the weights ({dtype})" if dtype.itemsize < 4 else ""
             )
             raise InvalidArgumentError(
                 f"{self.name}: the network (weights in {dtype}) failed on a batch of shape {tuple(images.shape)} and"
@@ -376,8 +376,8 @@ def _fields(batch: Any) -> Mapping[str, Any]:
     if isinstance(batch, Tensor):
         return {"image": batch}
     raise InvalidArgumentError(
-        "OODModule: expected a batch to be a mapping with 'image' (and 'label', 'group', 'key'), a pair (image, label)"
-        f" or a tensor, got {type(batch).__name__}"
+        "OODModule: expected a batch to be a mapping with 'image' (optional: 'label', 'group', 'key'), a pair (image,"
+        f" label) or a tensor, got {type(batch).__name__}"
     )
 
 

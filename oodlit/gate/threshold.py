@@ -80,15 +80,15 @@ class Threshold:
             images = f"{self.num_images} calibration images of {self.dataset}"
             counted = f"of the {self.num_id} other ID images"
             if self.calibration == 1:
-                images, counted = f"{images}, which also count in the metrics of the run", f"of these {self.num_id}"
+                images, counted = f"{images}, which the metrics of the run also use", f"of these {self.num_id} images"
             return (
-                f"{number}, refuses on average at most {100 * self.share:g} % of images{of_class} that are like the"
-                f" {images}; refuses {self.num_id_refused} {counted}"
+                f"{number}, which refuses on average at most {100 * self.share:g} % of images{of_class} that are like"
+                f" the {images}, and refuses {self.num_id_refused} {counted}"
             )
         at = "at least" if self.kind == "tpr" else "at most"
         return (
-            f"{number}, accepts {at} {100 * self.share:g} % of the {self.num_images} images of {self.dataset};"
-            f" refuses {self.num_id_refused} of {self.num_id} ID images"
+            f"{number}, which accepts {at} {100 * self.share:g} % of the {self.num_images} images of {self.dataset}"
+            f" and refuses {self.num_id_refused} of {self.num_id} ID images"
         )
 
 
@@ -116,7 +116,7 @@ def threshold_of(
     """
     (detector,) = results.resolve_detectors(detector)
     if fpr is not None and tpr is not None:
-        raise InvalidArgumentError(f"Gate: expected either tpr or fpr, got tpr={tpr} and fpr={fpr}")
+        raise InvalidArgumentError(f"Gate: expected tpr or fpr, got both: tpr={tpr} and fpr={fpr}")
     if fpr is None and dataset is not None:
         raise InvalidArgumentError(f"Gate: dataset={dataset!r} requires fpr=..., since tpr is for the ID set")
     inside = id_dataset(results.datasets).name
@@ -178,7 +178,7 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
         return known[0]
     if dataset is None:
         raise InvalidArgumentError(
-            f"Gate: fpr=... requires an OOD set; pass its name as dataset=..., one of {', '.join(known) or 'none'}"
+            f"Gate: fpr=... requires the name of an OOD set; pass dataset=... (OOD sets: {', '.join(known) or 'none'})"
         )
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)
@@ -204,8 +204,8 @@ def _at_fpr(
     above = above[above > last_refused]
     if not len(above):
         raise InvalidArgumentError(
-            f"Gate: fpr={float(share):g} accepts nothing, because {int((scores == last_refused).sum())} images of"
-            f" {name!r} share the highest score of the run; increase fpr, or choose another detector"
+            f"Gate: with fpr={float(share):g} no image is accepted, because the highest score of the run occurs in"
+            f" {name!r} (for {(scores == last_refused).sum()} of its images); increase fpr, or choose another detector"
         )
     return float(above.min())
 

@@ -44,10 +44,10 @@ def matches(predictions: ArrayConvertible | Sequence[int], labels: ArrayConverti
     """
     predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
-        raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
+        raise InvalidArgumentError(f"expected one label per prediction ({len(predicted)}), got {len(true)} labels")
     if unlabeled := int((true < 0).sum()):
         raise InvalidArgumentError(
-            f"labels: {unlabeled} of {len(true)} images have no label (-1); select the labeled images first"
+            f"labels: {unlabeled} of {len(true)} images have no label (-1); pass only the labeled images"
         )
     return predicted.to(true.device) == true
 

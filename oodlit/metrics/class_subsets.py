@@ -41,8 +41,9 @@ def subset_predictions(
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
         raise InvalidArgumentError(
-            f"subset_predictions: expected distinct class indices from 0 to {classes - 1}, got {len(labels)} indices"
-            f" ({len(set(labels))} distinct) from {min(labels, default=None)} to {max(labels, default=None)}"
+            f"subset_predictions: expected one or more distinct class indices from 0 to {classes - 1}, got"
+            f" {len(labels)} ({len(set(labels))} distinct, lowest: {min(labels, default='none')},"
+            f" highest: {max(labels, default='none')})"
         )
     if protocol == "unmasked":
         return logits.argmax(dim=1)

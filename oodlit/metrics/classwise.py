@@ -59,8 +59,8 @@ def mean_of(values: Sequence[float]) -> float:
     """Return the mean of the values of all classes; NaN if one of them is NaN or there are none."""
     if not values:
         return undefined("mean over classes", "there is no class")
-    if without := [index for index, value in enumerate(values) if math.isnan(value)]:
-        return undefined("mean over classes", f"no value for {len(without)} of {len(values)} classes: {without[:5]}")
+    if without := [str(index) for index, value in enumerate(values) if math.isnan(value)]:
+        return undefined("mean over classes", f"no value for {len(without)} classes, such as {', '.join(without[:5])}")
     return math.fsum(values) / len(values)
 
 
@@ -130,7 +130,7 @@ class MeanOverClasses(GroupedMetric):
         kind: object = metric
         if not isinstance(kind, RankingMetric):
             raise InvalidArgumentError(
-                f"expected metric to be a metric of ID against OOD scores, such as FPRAtTPR(), got {metric!r}"
+                f"expected metric to compare ID scores with OOD scores, such as FPRAtTPR(), got {metric!r}"
             )
         super().__init__(as_count(num_classes, "num_classes"), **kwargs)
         self.metric = metric

@@ -97,8 +97,8 @@ ENTRIES = (
         better="lower",
         of=(Role.ID, Role.OOD, Role.SHIFT),
         text=(
-            "fraction of wrong decisions at the threshold that keeps {share} % of the correctly classified training"
-            " images (it is wrong to reject a correctly classified image, and to accept any other image)"
+            "fraction of wrong decisions (to reject a correctly classified image, or to accept a misclassified or OOD"
+            " image) at the threshold that keeps {share} % of the correctly classified training images"
         ),
         function=detection_error_rate,
         compute=_compute,

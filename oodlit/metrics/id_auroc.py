@@ -36,7 +36,7 @@ def id_auroc(scores: ScoreLike, is_correct: FlagLike) -> float:
     if len(values) == 0:
         return undefined("id_auroc", "there is no image")
     if bool(correct.all()) or not bool(correct.any()):
-        return undefined("id_auroc", f"all {len(values)} predictions are {'correct' if bool(correct[0]) else 'wrong'}")
+        return undefined("id_auroc", f"no prediction is {'wrong' if bool(correct[0]) else 'correct'}")
     return auroc_of(rank(values[correct], values[~correct]))
 
 

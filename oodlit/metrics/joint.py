@@ -160,7 +160,7 @@ def operating_point(
         if len(fits) == 0:
             best = int(curve.risk.argmin())
             raise InvalidArgumentError(
-                f"operating_point: no threshold has a risk of at most {limit:g}; the lowest risk is"
+                f"operating_point: no threshold has a risk of at most {limit:g}; increase max_risk. The lowest risk is"
                 f" {float(curve.risk[best]):.4g}, at a coverage of {float(curve.coverage[best]):.4g}"
             )
         place = int(fits[-1])
@@ -377,7 +377,7 @@ ENTRIES = (
         name="joint_coverage",
         better="higher",
         of=(Role.OOD,),
-        text="share of accepted images, if {share} % of the images are OOD",
+        text="share of images that are accepted, if {share} % of the images are OOD",
         function=joint_coverage,
         compute=_compute_coverage,
         order=72,

@@ -53,7 +53,8 @@ def mean_corruption_error(
     """
     if not kinds or not severities or len(set(kinds)) < len(kinds) or len(set(severities)) < len(severities):
         raise InvalidArgumentError(
-            f"mean_corruption_error: expected distinct kinds and severities, got {tuple(kinds)} and {tuple(severities)}"
+            "mean_corruption_error: expected at least one kind and one severity, and none twice; got"
+            f" kinds={tuple(kinds)} and severities={tuple(severities)}"
         )
     ours, theirs = (0.0, 0.0) if clean is None else (_error(clean[0], "clean"), _error(clean[1], "clean"))
     ratios = []
@@ -72,8 +73,8 @@ def mean_corruption_error(
 def _of(errors: Mapping[str, float], name: str, group: str) -> float:
     if group not in errors:
         raise InvalidArgumentError(
-            f"mean_corruption_error: {name} has no value for {group!r}, but every kind requires every severity. To use"
-            " fewer, pass kinds=... or severities=..., and report this choice with the result"
+            f"mean_corruption_error: {name} has no value for {group!r}, but every kind requires every severity. To omit"
+            " some, pass kinds=... or severities=..., and report the chosen kinds and severities with the result"
         )
     return _error(errors[group], f"{name}[{group!r}]")
 

@@ -108,7 +108,7 @@ def check_priors(prior: object) -> tuple[float, ...]:
     if bad := [share for share, number in zip(given, exact, strict=True) if number is None or not 0 <= number <= 1]:
         raise InvalidArgumentError(f"expected prior to be in [0, 1], such as 0.01 for 1 % OOD images, got {bad[0]!r}")
     if len(set(exact)) < len(exact):
-        raise InvalidArgumentError(f"expected each fraction once, got prior={prior!r}")
+        raise InvalidArgumentError(f"expected each prior once, got prior={prior!r}")
     return tuple(float(number) for number in exact if number is not None)
 
 

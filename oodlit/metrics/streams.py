@@ -95,12 +95,12 @@ class StreamMetric(torchmetrics.Metric):
         # Reimplemented: torchmetrics 1.5 has no such method, and that of 1.9 keeps returning the cached value.
         if isinstance(incoming_state, torchmetrics.Metric) and type(incoming_state) is not type(self):
             raise InvalidArgumentError(
-                f"{type(self).__name__}: cannot merge the state of {type(incoming_state).__name__}"
+                f"{type(self).__name__}: only a metric of this type can be merged, got {type(incoming_state).__name__}"
             )
         names = list(self._stream_dtypes)
         found = incoming_state if isinstance(incoming_state, dict) else {n: getattr(incoming_state, n) for n in names}
         if missing := [name for name in names if name not in found]:
-            raise InvalidArgumentError(f"{type(self).__name__}: missing states {missing}, got {sorted(found)}")
+            raise InvalidArgumentError(f"{type(self).__name__}: missing states {', '.join(missing)}")
         for name in names:
             for values in found[name] if isinstance(found[name], list) else [found[name]]:
                 self.append(name, values)

@@ -72,7 +72,7 @@ def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike
         return undefined("unit_test_failures", "there is no test")
     for index, ranking in enumerate(rankings):
         if reason := ranking.missing():
-            return undefined("unit_test_failures", f"{reason} for test {index} (of 0..{len(rankings) - 1})")
+            return undefined("unit_test_failures", f"{reason} for test {index} of {len(rankings)} (counted from 0)")
     return float(sum(fails(ranking, limit=limit, tpr=tpr, rule=rule) for ranking in rankings))
 
 

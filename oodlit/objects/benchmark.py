@@ -152,7 +152,7 @@ class ObjectBenchmark(OODDataModule):
         files, (train_file, test_file) = FMIYC[known], KNOWN[known]
         if odd := [name for name in sets or () if name not in files]:
             raise InvalidArgumentError(
-                f"ObjectBenchmark.fmiyc: unknown set {odd[0]!r}; the sets for known={known!r} are {', '.join(files)}"
+                f"ObjectBenchmark.fmiyc: with known={known!r}, expected sets from {', '.join(files)}; got {odd[0]!r}"
             )
         base, known_base = Path(root), Path(known_root)
         unknown = [

@@ -65,15 +65,15 @@ class Detections:
         if n and not 0 <= float(self.confidence.min()) <= float(self.confidence.max()) <= 1:
             raise InvalidArgumentError(
                 "Detections: expected confidence to be in [0, 1], got"
-                f" {float(self.confidence.min()):g}..{float(self.confidence.max()):g}"
+                f" {float(self.confidence.min()):g} to {float(self.confidence.max()):g}"
             )
         _convert(self, "image", (n,))
         object.__setattr__(self, "keys", tuple(self.keys))
         _check_image_keys(self.keys)
         if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
             raise InvalidArgumentError(
-                f"Detections: expected image=... to contain positions in keys (0..{len(self.keys) - 1}), got"
-                f" {int(self.image.min())}..{int(self.image.max())}"
+                f"Detections: expected image=... to contain positions in keys (0 to {len(self.keys) - 1}), got"
+                f" {int(self.image.min())} to {int(self.image.max())}"
             )
         if self.sizes is not None:
             sizes = torch.as_tensor(self.sizes)
@@ -114,7 +114,7 @@ class Detections:
         if self.outputs is not None:
             if len(self.outputs) != n:
                 raise InvalidArgumentError(
-                    f"Detections: expected one row of outputs for each of {n} boxes, got {len(self.outputs)}"
+                    f"Detections: expected one row of outputs for each of {n} boxes, got {len(self.outputs)} rows"
                 )
             if self.outputs.keys is not None and list(self.outputs.keys) != self.box_keys:
                 raise InvalidArgumentError(
@@ -201,7 +201,7 @@ class Detections:
         for name, known in (("sizes", sizes), ("outputs", outputs)):
             if 0 < len(known) < len(parts):
                 raise InvalidArgumentError(
-                    f"Detections.cat: {len(known)} of {len(parts)} parts have {name}; pass them in all parts or in none"
+                    f"Detections.cat: {len(known)} of {len(parts)} parts have {name}; expected {name} in all or none"
                 )
         return Detections(
             torch.cat([part.boxes for part in parts]),
@@ -228,7 +228,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
             shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
             raise InvalidArgumentError(
                 f"Detections.cat: expected {name} in all parts or in none, with equal shapes except for the first"
-                f" dimension; got the shapes {shapes[:6]}"
+                f" dimension; got shapes {', '.join(map(str, shapes[:6]))}"
             )
         tensors[name] = torch.cat(known) if known else None
     hidden = None
@@ -238,7 +238,7 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(f"Detections.cat: expected parts from one network, got {sorted(backbones)}")
+        raise InvalidArgumentError(f"Detections.cat: expected parts of one network, got {', '.join(sorted(backbones))}")
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 
@@ -258,14 +258,14 @@ def _convert(self: Detections, name: str, shape: tuple[int, ...], *, floating: b
     fits = isinstance(value, Tensor) and value.dtype.is_floating_point == floating and value.ndim == len(shape)
     if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
         found = (
-            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
+            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else type(value).__name__
         )
         wanted, kind = str(shape).replace("-1", "boxes"), "a floating-point" if floating else "an integer"
         raise InvalidArgumentError(f"Detections: expected {name} to be {kind} tensor of shape {wanted}, got {found}")
     if floating:
         value = value.detach() if value.dtype.itemsize >= 4 else value.detach().float()
         if wrong := int((~value.isfinite()).sum()):
-            raise InvalidArgumentError(f"Detections: {wrong} values of {name} are not finite")
+            raise InvalidArgumentError(f"Detections: {wrong} values of {name} are NaN or infinite")
     object.__setattr__(self, name, value if floating else value.long())
 
 
@@ -274,4 +274,4 @@ def _check_image_keys(keys: Sequence[str]) -> None:
         raise InvalidArgumentError(f"Detections: expected keys of the form `dataset/image`, got {wrong[0]!r}")
     if len(set(keys)) < len(keys):
         twice = sorted(key for key, count in Counter(keys).items() if count > 1)
-        raise InvalidArgumentError(f"Detections: these image keys occur twice: {', '.join(twice[:5])}")
+        raise InvalidArgumentError(f"Detections: these image keys occur more than once: {', '.join(twice[:5])}")

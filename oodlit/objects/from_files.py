@@ -112,7 +112,7 @@ def evaluate_files(
     chosen = ObjectSettings(t_star=cut).changed(**settings)
     named = name_detectors(detectors) if detectors else {}
     if twice := sorted(named.keys() & set(scores)):
-        raise InvalidArgumentError(f"detectors and columns of scores share the names {twice}; rename the columns")
+        raise InvalidArgumentError(f"score columns share names with detectors: {', '.join(twice)}; rename the columns")
     rows = _training_rows(train, named, classes, chosen, fit_on=fit_on, repair=repair) if named and train else None
     scored, not_applicable, failed = _scores(found, named, rows, head, fit_on=fit_on)
     return ObjectResults.from_sets(
@@ -132,7 +132,7 @@ def evaluate_files(
             "fit_on": fit_on if train is not None else None,
             "not_applicable": not_applicable | failed,
             "findings": [
-                Finding("failed", f"detector {name!r} is missing from the results: it {why}")
+                Finding("failed", f"detector {name!r} is missing from the results, because it {why}")
                 for name, why in failed.items()
             ],
             "files": {name: _paths(entry) for name, entry in files.items()},
@@ -162,11 +162,11 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
     """
     if annotations is None or not len(annotations):
         raise InvalidArgumentError(
-            "t_star: the default (best F1) requires annotated ID objects; pass annotations, or a value such as 0.25"
+            "t_star: the default (best F1) requires annotated ID objects; pass annotations, or set t_star, such as 0.25"
         )
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError(
-            "t_star: the default (best F1) requires predicted classes of ID boxes; pass them, or a value such as 0.25"
+            "t_star: the default (best F1) requires predicted classes of ID boxes; add them or set t_star, such as 0.25"
         )
     # Keys and corners order boxes of equal confidence, so that the order in the file does not matter.
     by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
@@ -201,7 +201,7 @@ def read_head(path: _Path) -> Head:
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path} cannot be read as safetensors ({error})") from error
     if "weight" not in tensors:
-        raise DataError(f"{path}: expected a tensor named 'weight', got {', '.join(tensors) or 'none'}")
+        raise DataError(f"{path}: expected a tensor named 'weight', found {', '.join(tensors) or 'none'}")
     return Head(tensors["weight"], tensors.get("bias"))
 
 
@@ -236,7 +236,7 @@ def _training_rows(
     objects = _annotations(train, "train", None if classes is None else classes.names, repair=repair)
     boxes = _read(train, "train", objects, classes).detections
     if fit_on == "matched" and objects is None:
-        raise InvalidArgumentError("fit_on='matched' requires annotated training images; pass annotations")
+        raise InvalidArgumentError("fit_on='matched' requires annotations in train=BoxFiles(...) (--train_annotations)")
     matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
     rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
     if rows is None and any(detector.required_statistics for detector in detectors.values()):
@@ -244,10 +244,10 @@ def _training_rows(
         above = len(boxes.above(settings.t_star))
         raise DataError(
             f"{train.predictions}: {what}. The file has {len(boxes)} boxes, {above} of them above t* ="
-            f" {settings.t_star:g}; pass another file, a lower t_star, or detectors without a fit"
+            f" {settings.t_star:g}; pass another file, a lower t_star, or detectors that are not fitted"
         )
     if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
-        raise InvalidArgumentError(f"{train.predictions}: the training boxes have no predicted classes; add them")
+        raise InvalidArgumentError(f"{train.predictions}: the boxes have no predicted classes; add category_id")
     return rows
 
 
@@ -312,8 +312,8 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
         if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{missing[0]}: the boxes have no {kind}; add them to the predictions, or omit the detectors that"
-                f" require them, such as {', '.join(readers[:5])} (boxes with {kind}: {', '.join(lengths) or 'none'})"
+                f"{missing[0]}: the boxes have no {kind}; add {kind} to the predictions, or omit detectors that require"
+                f" {kind}, such as {', '.join(readers[:5])} ({kind} were found in: {', '.join(lengths) or 'none'})"
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())

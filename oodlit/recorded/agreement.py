@@ -80,8 +80,8 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     name, text = next(iter(bad.items()))
     if len(bad) < len(problems):
         raise InvalidArgumentError(
-            f"{_names(bad)}: {text}; the head matches {_names(n for n in problems if n not in bad)}. Features and"
-            " logits must be rows of the same images, in the same order, from the network of the head"
+            f"{_names(bad)}: {text}; the head reproduces the logits of {_names(n for n in problems if n not in bad)}."
+            " Features and logits must be rows of the same images, in the same order, from the network of the head"
         )
     return f"{text}, in all sets" if len(bad) > 1 else f"{text}, in {name!r}"
 
@@ -98,7 +98,7 @@ def _kind(rows: Rows) -> str:
         could_be_logarithms &= bool((part <= 0).all() & (part.logsumexp(dim=1).abs() <= tolerance).all())
         if not (could_be_shares or could_be_logarithms):
             return ""
-    return "sums to one and has no negative value" if could_be_shares else "is a logarithm of probabilities"
+    return "sums to one and has no negative value" if could_be_shares else "contains logarithms of probabilities"
 
 
 def _is_half(values: Tensor) -> bool:

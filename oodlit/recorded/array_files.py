@@ -88,7 +88,7 @@ def _pt(file: Path) -> Arrays:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except (UnpicklingError, RuntimeError, KeyError) as error:
         raise ValueError(
-            "expected a tensor or a dictionary of tensors that torch.load reads with weights_only=True; save them with"
+            "expected a tensor or dictionary of tensors that torch.load reads with weights_only=True; save tensors with"
             ' torch.save({"features": features, "logits": logits}, file)'
         ) from error
     found = {ONE: found} if isinstance(found, torch.Tensor) else found
@@ -181,4 +181,4 @@ def as_array(values: Any, name: str) -> np.ndarray:
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise InvalidArgumentError(f"{name}: expected an array ({error})") from error
+        raise InvalidArgumentError(f"{name}: cannot be converted to an array ({error})") from error

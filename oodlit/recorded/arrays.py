@@ -85,7 +85,7 @@ def head_of(given: GivenHead) -> Head:
         given = (given, None)
     if isinstance(given, Mapping):
         if "weight" not in given:
-            raise InvalidArgumentError(f"head: expected 'weight' and optionally 'bias', got {sorted(map(str, given))}")
+            raise InvalidArgumentError(f"head: missing 'weight'; found {', '.join(map(str, given)) or 'nothing'}")
         given = [given["weight"], given.get("bias")]
     names = ("weight", "bias")
     parts = [
@@ -93,7 +93,7 @@ def head_of(given: GivenHead) -> Head:
         for place, part in enumerate(given)
     ]
     if len(parts) != 2:
-        raise InvalidArgumentError(f"head: expected a pair (weight, bias), bias may be None; got {len(parts)} parts")
+        raise InvalidArgumentError(f"head: expected a pair (weight, bias or None); got {len(parts)} parts")
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
         raise InvalidArgumentError(
@@ -137,7 +137,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
             )
     values = {name: as_tensor(arrays[name], name) for name in FIELDS[:2] if name in arrays}
     if not values:
-        raise InvalidArgumentError(f"{_EXPECTED}; got only {sorted(map(str, arrays))}")
+        raise InvalidArgumentError(f"{_EXPECTED}; got only {', '.join(sorted(map(str, arrays))) or 'an empty mapping'}")
     count = len(next(iter(values.values())))
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)
@@ -170,7 +170,7 @@ def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
     known = names or tuple(sorted(set(map(str, texts))))
     index = {name: number for number, name in enumerate(known)}
     if unknown := sorted(set(map(str, texts)) - index.keys()):
-        raise InvalidArgumentError(f"group {unknown[0]!r} is not among class_names ({len(known)} names)")
+        raise InvalidArgumentError(f"groups: expected names from class_names ({len(known)} names), got {unknown[0]!r}")
     return torch.tensor([index[str(name)] for name in texts], dtype=torch.int64), known
 
 
@@ -188,7 +188,7 @@ def _texts(name: str, values: np.ndarray) -> list[Any]:
         InvalidArgumentError: A value is None, NaN or NA, or bytes that are not UTF-8.
     """
     if values.ndim != 1:
-        raise InvalidArgumentError(f"{name}: expected shape (images,), got {values.shape}")
+        raise InvalidArgumentError(f"{name}: expected shape (images,), got shape {values.shape}")
     missing = np.flatnonzero(pd.isna(values))
     if len(missing):
         raise InvalidArgumentError(

@@ -54,7 +54,7 @@ def test_fpr_is_not_exceeded_and_the_next_threshold_would(inside: list[float], n
     results = results_of(inside, near)
     allowed = [t for t in inside + near if np.mean(np.array(near) >= t) <= fpr]
     if not allowed:
-        with pytest.raises(InvalidArgumentError, match=r"images of 'near' share the highest score"):
+        with pytest.raises(InvalidArgumentError, match=r"highest score of the run occurs in 'near'"):
             threshold_of(results, "mine", fpr=fpr)
         return
     found = threshold_of(results, "mine", fpr=fpr)
@@ -87,11 +87,11 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"requires an OOD set; .* dataset=.*, one of near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"requires the name of an OOD set; .* dataset=.*: near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")
-    with pytest.raises(InvalidArgumentError, match="expected either tpr or fpr"):
+    with pytest.raises(InvalidArgumentError, match="expected tpr or fpr"):
         threshold_of(results, "mine", fpr=0.1, tpr=0.9)
     with pytest.raises(InvalidArgumentError, match="requires fpr"):
         threshold_of(results, "mine", dataset="near")
@@ -100,4 +100,4 @@ def test_what_has_to_be_said() -> None:
     with pytest.raises(UnknownNameError, match="in these results"):
         threshold_of(results, "yours")
     text = str(threshold_of(results, "mine", fpr=0, dataset="near"))
-    assert text.endswith("accepts at most 0 % of the 2 images of near; refuses 1 of 3 ID images")
+    assert text.endswith("accepts at most 0 % of the 2 images of near and refuses 1 of 3 ID images")

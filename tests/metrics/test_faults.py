@@ -119,7 +119,7 @@ FUNCTIONS = [m.auroc, m.fpr_at_tpr, m.aupr_success, m.aupr_error, m.detection_er
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_nan_scores_are_an_error_with_their_count(function):
-    with pytest.raises(NonFiniteScoreError, match=r"id_scores: 1 of 2 scores are NaN .*\[1\]"):
+    with pytest.raises(NonFiniteScoreError, match=r"id_scores: 1 of 2 scores are NaN .*: 1\)"):
         function([0.9, math.nan], [0.1, 0.2])
     with pytest.raises(NonFiniteScoreError, match="ood_scores: 2 of 3 scores are NaN"):
         function([0.9], torch.tensor([math.nan, 0.1, math.nan], dtype=torch.bfloat16))
@@ -163,8 +163,8 @@ def test_an_undefined_result_is_not_a_number(make):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (partial(m.id_auroc, [1.0, 2.0], [True, True]), "all 2 predictions are correct"),
-        (partial(m.id_auroc, [1.0], [False]), "all 1 predictions are wrong"),
+        (partial(m.id_auroc, [1.0, 2.0], [True, True]), "no prediction is wrong"),
+        (partial(m.id_auroc, [1.0], [False]), "no prediction is correct"),
         (partial(m.aurc, [], []), "no image"),
         (partial(m.augrc, [], []), "no image"),
         (partial(m.accuracy, [], []), "no labeled image"),
@@ -173,7 +173,7 @@ def test_an_undefined_result_is_not_a_number(make):
         (partial(m.detection_error_rate, [1.0], [True], threshold=math.nan), "threshold is NaN"),
         (partial(m.oscr, [], [1.0], is_correct=[]), "no ID score"),
         (partial(m.auroc, [], []), "neither an ID nor an OOD"),
-        (partial(m.unit_test_failures, [1.0], [[1.0], []]), "no OOD score for test 1 .of 0..1."),
+        (partial(m.unit_test_failures, [1.0], [[1.0], []]), "no OOD score for test 1 of 2"),
         (partial(m.unit_test_failures, [1.0], []), "no test"),
         (partial(m.mean_over_classes, [1.0], []), "no class"),
     ],
@@ -251,7 +251,7 @@ def test_other_bad_arguments_are_refused():
         m.aurc([1.0], np.array([1]))
     with pytest.raises(InvalidArgumentError, match="1 of 2 images have no label"):
         m.accuracy([0, 1], [0, -1])
-    with pytest.raises(InvalidArgumentError, match="differ in number"):
+    with pytest.raises(InvalidArgumentError, match="expected one label per prediction"):
         m.accuracy([0, 1], [0])
     with pytest.raises(InvalidArgumentError, match="expected limit"):
         m.unit_test_failures([1.0], [[1.0]], limit=10)
@@ -261,7 +261,7 @@ def test_other_bad_arguments_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"scores: .*shape"):
         metric.update(torch.ones(2, 1), is_ood=torch.tensor([True, False]))
     grouped = m.UnitTestFailures(2)
-    with pytest.raises(InvalidArgumentError, match="groups: expected values 0 to 1, got 0 to 2"):
+    with pytest.raises(InvalidArgumentError, match="groups: expected values from 0 to 1, got 0 to 2"):
         grouped.update(torch.ones(2), is_ood=torch.tensor([True, True]), groups=torch.tensor([0, 2]))
     for make in (partial(m.UnitTestFailures, 0), partial(m.MeanOverClasses, m.AUROC(), 0)):
         with pytest.raises(InvalidArgumentError, match=">= 1"):
@@ -293,9 +293,9 @@ def test_merged_states_equal_one_stream_also_after_compute():
     first.merge_state(m.AUROC())
     first.merge_state({"id_scores": [], "ood_scores": torch.empty(0)})
     assert first.compute() == whole.compute()
-    with pytest.raises(InvalidArgumentError, match="AUROC: cannot merge the state of a FPRAtTPR"):
+    with pytest.raises(InvalidArgumentError, match="AUROC: only a metric of this type can be merged, got FPRAtTPR"):
         first.merge_state(m.FPRAtTPR())
-    with pytest.raises(InvalidArgumentError, match=r"AUROC: missing states \['ood_scores'\]"):
+    with pytest.raises(InvalidArgumentError, match=r"AUROC: missing states ood_scores"):
         first.merge_state({"id_scores": []})
     first.reset()
     first.update(torch.tensor([1.0, 0.0]), is_ood=torch.tensor([False, True]))

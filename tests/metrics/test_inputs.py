@@ -47,7 +47,7 @@ def test_what_holds_no_dense_numbers_is_refused():
     for tensor in (torch.ones(2, device="meta"), torch.ones(2).to_sparse()):
         with pytest.raises(InvalidArgumentError, match="expected a dense tensor with values"):
             as_scores(tensor)
-    with pytest.raises(InvalidArgumentError, match=r"scores: expected real scores, got torch\.complex64"):
+    with pytest.raises(InvalidArgumentError, match=r"scores: expected real numbers, got torch\.complex64"):
         m.AUROC().update(torch.ones(4, dtype=torch.complex64), is_ood=IS_OOD)
     with pytest.raises(InvalidArgumentError, match=r"shape \(\)"):
         m.auroc(np.array(1.0), [1.0])

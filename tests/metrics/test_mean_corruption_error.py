@@ -46,8 +46,8 @@ def test_relative_to_clean_images() -> None:
         ({"fog/3": 1.5}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got 1\.5"),
         ({"fog/3": float("nan")}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got nan"),
         ({}, {"clean": (0.1, 0.5)}, "expected a positive sum of the baseline's errors under 'gaussian_noise', got 0"),
-        ({}, {"kinds": ("fog", "fog")}, "expected distinct kinds and severities"),
-        ({}, {"severities": ()}, "expected distinct kinds and severities"),
+        ({}, {"kinds": ("fog", "fog")}, "at least one kind and one severity, and none twice"),
+        ({}, {"severities": ()}, "at least one kind and one severity, and none twice"),
     ],
 )
 def test_undefined_values_are_errors(change: dict[str, float | None], options: dict[str, object], message: str) -> None:

@@ -213,7 +213,7 @@ GROUPS = torch.tensor([0, 1, 2])
             {"groups": torch.tensor([0, 0, 2])},
             r"1 of 3 classes have no test images \(first: 'b'\). Every class requires",
         ),
-        ({"groups": torch.tensor([0, 1, 3])}, "groups: expected values 0 to 2, got 0 to 3"),
+        ({"groups": torch.tensor([0, 1, 3])}, "groups: expected values from 0 to 2, got 0 to 3"),
         ({"groups": torch.tensor([0, 1])}, r"groups: .*3.*2"),
         ({"class_names": ("a", "b")}, r"class_names: expected one name per class \(3\) or none, got 2"),
         ({"class_names": ("a", "b", "a")}, "two classes of the pool are named 'a'"),
@@ -286,7 +286,7 @@ def test_the_class_names_what_is_missing():
     metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags)
     with pytest.raises(InvalidArgumentError, match=r"2 of 2 classes have no estimation images .*0, 1"):
         metric.compute()
-    with pytest.raises(InvalidArgumentError, match=r"confidences: expected one per score \(2\), got 1"):
+    with pytest.raises(InvalidArgumentError, match=r"confidences: expected 2, one per score, got 1"):
         metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags, torch.tensor([1.0]))
     with pytest.raises(InvalidArgumentError, match="the pool has 2 classes, but each level requires 3"):
         m.SeverityLevels(2, 3)

@@ -109,7 +109,7 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
         ),
         (changed("annotations", 0, category_id=2), r"annotations of unknown categories .* category_id 2"),
         (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"boxes outside of their image .* in an image of 64 x 48"),
-        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes of zero width or height .*repair=True drops them"),
+        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes without area .*repair=True \(--repair\) drops them"),
         (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
         (changed("annotations", 0, iscrowd=2), r"iscrowd is neither 0 nor 1 \(first: annotations\[0\], id 0: 2\)"),
         (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
@@ -136,9 +136,7 @@ def test_all_kinds_are_told_at_once(tmp_path: Path) -> None:
     content["annotations"][0]["image_id"] = 5
     content["annotations"][1]["image_id"] = 6
     content["annotations"][2]["bbox"] = [1, 1, 1, 0]
-    with pytest.raises(
-        DataError, match=r"near.json: 2 annotations of unknown images .*; 1 boxes of zero width or height"
-    ):
+    with pytest.raises(DataError, match=r"near.json: 2 annotations of unknown images .*; 1 boxes without area"):
         read_annotations(written(tmp_path, content), "near")
 
 
@@ -150,7 +148,7 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     assert found.boxes.tolist() == [[60, 2, 64, 22], [0, 0, 64, 48]]
     assert found.notes == (
         "near.json: 1 boxes were cropped at the border of their image",
-        "near.json: 1 boxes of zero width or height were dropped",
+        "near.json: 1 boxes without area were dropped",
     )
     # Up to a pixel is rounding: left as it is.
     content["annotations"] = [{"id": 0, "image_id": 139, "category_id": 13, "bbox": [-0.5, 0, 65, 48]}]
@@ -168,7 +166,7 @@ MARKS = [
 def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]) -> None:
     content = coco()
     content["annotations"][0] |= mark
-    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*repair=True drops them"):
+    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*drops the annotations"):
         read_annotations(written(tmp_path, content), "near")
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     whole = read_annotations(written(tmp_path, coco()), "near")
@@ -239,7 +237,7 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
         read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
     with pytest.raises(InvalidArgumentError, match="got 'a/b'"):
         read_annotations(written(tmp_path, coco()), "a/b")
-    with pytest.raises(InvalidArgumentError, match="class_names: expected distinct names"):
+    with pytest.raises(InvalidArgumentError, match=r"class_names: expected \d+ distinct names"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
         DataError, match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush"

@@ -73,8 +73,8 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ([2, 3, 4, 1], "; for 75%, the predicted index is the object's index +1. Check"),
-        ([4, 1, 2, 3], "; for 75%, the predicted index is the object's index -1. Check"),
+        ([2, 3, 4, 1], "; for 75%, the predicted class index minus the object's is +1. Check"),
+        ([4, 1, 2, 3], "; for 75%, the predicted class index minus the object's is -1. Check"),
         ([4, 3, 2, 1], "have the object's class. Check whether category ids"),  # no shift, but another order
     ],
 )

@@ -150,7 +150,7 @@ def test_what_does_not_fit_is_named() -> None:
     ones, none = np.ones(2), np.full(2, -1)
     with pytest.raises(NonFiniteScoreError, match="scores contains NaN"):
         MatchedBoxes(ones, np.array([1.0, math.nan]), none, ones, 0)
-    with pytest.raises(InvalidArgumentError, match=r"objects in -1\.\.1 .*, got 0\.\.3"):
+    with pytest.raises(InvalidArgumentError, match=r"objects from -1 .* to 1, got 0 to 3"):
         MatchedBoxes(ones, ones, np.array([0, 3]), ones, 2)
     with pytest.raises(InvalidArgumentError, match=r"scores for each of 2 boxes, got shape \(3,\)"):
         MatchedBoxes(ones, np.ones(3), none, ones, 0)

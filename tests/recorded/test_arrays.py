@@ -210,7 +210,9 @@ def test_softmax_in_place_of_logits_is_named_by_its_set_without_a_head_too():
 
 def test_logarithms_of_probabilities_in_one_set_are_an_error():
     _, sets = damaged("ood", 0, lambda logits: logits.log_softmax(dim=1))
-    with pytest.raises(InvalidArgumentError, match="'ood': every row of the logits is a logarithm of probabilities"):
+    with pytest.raises(
+        InvalidArgumentError, match="'ood': every row of the logits contains logarithms of probabilities"
+    ):
         evaluate_arrays(**sets, detectors=[Energy()])
 
 
@@ -258,7 +260,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
     ("given", "message"),
     [
         ({"id": {"logit": LOGITS}}, "'logit'; did you mean 'logits'"),
-        ({"id": {"labels": [1]}}, r"with features or logits; got only \['labels'\]"),
+        ({"id": {"labels": [1]}}, r"with features or logits; got only labels"),
         ({"id": {"logits": LOGITS, "labels": [1, 2]}}, r"number of images, got \{'logits': 4, 'labels': 2\}"),
         ({"id": {"logits": LOGITS, "labels": [0.5] * 4}}, "integers"),
         ({"id": {"logits": LOGITS[0]}}, r"got \(3,\)"),

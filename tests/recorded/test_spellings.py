@@ -132,7 +132,7 @@ SHOWN = "{features: a.npy, logits: b.npy}"
         ({"id": "numpy.pt"}, 'torch.save({"features": features, "logits": logits}, file)'),
         ({"id": {"feature": "features.npy"}}, "did you mean 'features'"),
         ({"id": {"features": "head.npz"}}, "or one called 'features'; the file has bias, weight"),
-        ({"id": "val.npz", "head": "val.npz"}, "expected 'weight' and optionally 'bias'"),
+        ({"id": "val.npz", "head": "val.npz"}, "head: missing 'weight'; found"),
         ({"id": "features.csv"}, ".npz, .parquet, .pt"),
     ],
 )

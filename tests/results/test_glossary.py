@@ -71,7 +71,10 @@ def test_the_texts_name_the_numbers_of_the_run() -> None:
     assert "keeps 80 %" in texts["der80"]
     assert "more than 20 %" in texts["unit_test_failures"]
     assert meaning("mean_der80", settings).startswith("Fraction of wrong decisions")
-    assert meaning("pooled_accepted90", settings) == "Fraction of shifted images accepted at the threshold of fpr90."
+    assert (
+        meaning("pooled_accepted90", settings)
+        == "Fraction of shifted images accepted at the threshold that keeps 90 % of ID images."
+    )
     assert meaning("images", settings) == ""
 
 

@@ -131,9 +131,9 @@ def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
     tensor = as_numbers(values, name)
     nans = int(torch.isnan(tensor).sum())
     if nans:
-        first = torch.isnan(tensor).nonzero().flatten()[:5].tolist()
+        first = ", ".join(map(str, torch.isnan(tensor).nonzero().flatten()[:5].tolist()))
         raise NonFiniteScoreError(
-            f"{name}: {nans} of {len(tensor)} scores are NaN (first positions: {first}), so a ranking is undefined;"
+            f"{name}: {nans} of {len(tensor)} scores are NaN (first positions: {first}), so scores cannot be ranked;"
             " find out which images and which detector produce them"
         )
     return tensor
@@ -149,7 +149,7 @@ def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
     if tensor.ndim != 1:
         raise InvalidArgumentError(f"{name}: expected one score per image, shape (n,), got shape {tuple(tensor.shape)}")
     if tensor.is_complex():
-        raise InvalidArgumentError(f"{name}: expected real scores, got {tensor.dtype}")
+        raise InvalidArgumentError(f"{name}: expected real numbers, got {tensor.dtype}")
     if tensor.is_floating_point():
         return tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     rounded = tensor.double()
@@ -201,7 +201,7 @@ def as_groups(groups: object, num_groups: int, size: int) -> Int[Tensor, " n"]:
         raise InvalidArgumentError(f"groups: expected {size} entries, one per score, got {len(values)}")
     if size and not (int(values.min()) >= 0 and int(values.max()) < num_groups):
         raise InvalidArgumentError(
-            f"groups: expected values 0 to {num_groups - 1}, got {int(values.min())} to {int(values.max())}"
+            f"groups: expected values from 0 to {num_groups - 1}, got {int(values.min())} to {int(values.max())}"
         )
     return values
 
@@ -293,7 +293,7 @@ def to_float64(array: np.ndarray, name: str) -> np.ndarray:
     if inexact := int((rounded.astype(array.dtype) != array)[~np.isnan(array)].sum()):
         raise InvalidArgumentError(
             f"{name}: {inexact} of {array.size} values of dtype {array.dtype} cannot be represented exactly in"
-            " float64. Rounding could create ties; to accept this, pass values.astype(numpy.float64)"
+            " float64. Rounding could create ties; to accept rounding, pass values.astype(numpy.float64)"
         )
     return rounded
 
@@ -318,7 +318,7 @@ def _tensor(values: object, name: str) -> Tensor:
 
 def _with_length_of(like: Tensor, tensor: Tensor, name: str) -> Tensor:
     if tensor.shape != like.shape:
-        raise InvalidArgumentError(f"{name}: expected one per score ({len(like)}), got shape {tuple(tensor.shape)}")
+        raise InvalidArgumentError(f"{name}: expected a value per score ({len(like)}), got shape {tuple(tensor.shape)}")
     return tensor.to(like.device)
 
 

@@ -43,8 +43,8 @@ def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> lis
     id_classes, levels = as_count(id_classes, "id_classes"), as_count(levels, "levels", at_least=2)
     if num_classes < id_classes:
         raise InvalidArgumentError(
-            f"the pool has {num_classes} classes, but each level requires {id_classes}, as many as the classifier"
-            " knows; use a larger pool"
+            f"the pool has {num_classes} classes, but each level requires {id_classes}, the number of ID"
+            " classes; use a larger pool"
         )
     windows = num_classes - id_classes + 1
     return [min(level * windows // (levels - 1), windows - 1) for level in range(levels)]
@@ -99,8 +99,8 @@ def window_values(
     """
     if not len(totals) == len(sizes) == len(order):
         raise InvalidArgumentError(
-            f"window_values: expected equal lengths, got {len(totals)} totals, {len(sizes)} sizes and {len(order)}"
-            " classes in order"
+            f"window_values: expected totals, sizes and order of equal length, got {len(totals)}, {len(sizes)}"
+            f" and {len(order)} values"
         )
     level_starts(len(order), width)
     return _window_sums(totals[order], width).double() / _window_sums(sizes[order], width).double()

@@ -305,7 +305,7 @@ class SeverityLevels(StreamMetric):
         scores, (is_ood, is_test) = check_batch(scores, is_ood=is_ood, is_test=is_test)
         averaged = scores if confidences is None else as_numbers(confidences, "confidences").to(scores.device)
         if len(averaged) != len(scores):
-            raise InvalidArgumentError(f"confidences: expected one per score ({len(scores)}), got {len(averaged)}")
+            raise InvalidArgumentError(f"confidences: expected {len(scores)}, one per score, got {len(averaged)}")
         all_groups = as_integers(groups, "groups", like=scores)
         as_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
         estimation, test = is_ood & ~is_test, is_ood & is_test

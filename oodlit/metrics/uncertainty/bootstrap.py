@@ -83,7 +83,7 @@ def stratified_bootstrap(
     if repetitions < 1 or n == 0 or len(sizes) == 0 or (sizes == 0).any():
         raise InvalidArgumentError(
             "stratified_bootstrap: expected at least one repetition, one ID image, and one image per class; got"
-            f" repetitions={repetitions}, {n} ID images, and {sizes.tolist()} images per class"
+            f" repetitions={repetitions}, {n} ID images, and {len(sizes)} classes ({(sizes == 0).sum()} without images)"
         )
     generator = np.random.default_rng(seed)
     by_class = np.argsort(groups, kind="stable")

@@ -37,6 +37,6 @@ def reader_of(network: nn.Module | BoxReader) -> BoxReader:
     if type(network).__module__.startswith("transformers."):
         raise InvalidArgumentError(f"{name}: missing image processor; pass HuggingFaceReader(network, processor)")
     raise InvalidArgumentError(
-        f"{name} is not a torchvision detector. Wrap networks with queries, such as DETR, in"
-        " HuggingFaceReader(network, processor), and others in FunctionReader(function, network=..., class_layer=...)"
+        f"{name} is not a torchvision detector. Wrap networks with queries, such as DETR, in HuggingFaceReader(network,"
+        " processor), and any other network in FunctionReader(function, network=..., class_layer=...)"
     )

@@ -37,7 +37,7 @@ class DenseReader(ImageReader):
 
     def __init__(self, network: RetinaNet | FCOS | SSD, *, background: bool = True) -> None:
         if not background and isinstance(network, SSD):
-            raise InvalidArgumentError("DenseReader: an SSD requires background=True; its class 0 is background")
+            raise InvalidArgumentError("DenseReader: an SSD requires background=True, as its class 0 is background")
         self.network, self.background = network, background
         self.class_layer = ClassLayer(None, None, NO_HEAD)
 

@@ -59,8 +59,8 @@ class FunctionReader(ClassLayerReader):
         network = function if network is None and isinstance(function, nn.Module) else network
         if network is None:
             raise InvalidArgumentError(
-                "FunctionReader: missing network; pass the network that the function uses, because its weights"
-                " identify fitted detectors"
+                "FunctionReader: missing network; pass the network that the function uses as network=..., because"
+                " fitted detectors are valid only for the weights of this network"
             )
         self._function, self.network = function, network
         self.class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)

@@ -49,20 +49,20 @@ class ImageBoxes:
             if value is None or (len(value) == len(self.boxes) and axes in (None, value.ndim)):
                 continue
             raise InvalidArgumentError(
-                f"ImageBoxes: expected one row of {name} for each of {len(self.boxes)} boxes, got shape"
-                f" {tuple(value.shape)}"
+                f"ImageBoxes: expected {name} with a row per box ({len(self.boxes)})"
+                f"{f' as a {axes}-D tensor' * bool(axes)}, got shape {tuple(value.shape)}"
             )
         if self.predictions.dtype.is_floating_point:
             raise InvalidArgumentError(f"ImageBoxes: expected integer predictions, got {self.predictions.dtype}")
         if not bool(((self.confidence >= 0) & (self.confidence <= 1)).all()):  # also rejects NaN
             raise InvalidArgumentError(
                 "ImageBoxes: expected confidence to be in [0, 1], got"
-                f" {self.confidence.min():g}..{self.confidence.max():g}"
+                f" {self.confidence.min():g} to {self.confidence.max():g}"
             )
         if len(self) and not 0 <= int(self.predictions.min()) <= int(self.predictions.max()) < self.logits.shape[1]:
             raise InvalidArgumentError(
-                f"ImageBoxes: expected predictions from 0 to {self.logits.shape[1] - 1}, one per column of the logits"
-                f" (without background), got {int(self.predictions.min())}..{int(self.predictions.max())}"
+                f"ImageBoxes: expected predictions from 0 to {self.logits.shape[1] - 1} (columns of the logits"
+                f" without background), got {int(self.predictions.min())} to {int(self.predictions.max())}"
             )
 
     def __len__(self) -> int:

@@ -64,6 +64,6 @@ def verify(
         same = max(off, float((scores - answer["scores"]).abs().amax())) < 1e-5
     if not same:
         raise RequirementError(
-            f"the {len(answer['boxes'])} boxes of the network cannot be traced to their logits, because the network"
-            " selects boxes differently from torchvision; wrap it in a FunctionReader that returns boxes and logits"
+            "the predicted boxes cannot be traced to their logits, because the network selects boxes differently from"
+            " torchvision; wrap the network in a FunctionReader that returns boxes and logits"
         )

@@ -147,7 +147,7 @@ def parse_annotations(
 ) -> Annotations:
     """Convert the content of a COCO file; see `read_annotations`."""
     if not dataset or "/" in dataset:
-        raise InvalidArgumentError(f"expected the name of a data set without slashes, got {dataset!r}")
+        raise InvalidArgumentError(f"expected a nonempty name of a data set, without slashes, got {dataset!r}")
     parts = _parts(content, path)
     problems = Problems(path)
     images = _images(parts["images"], problems)
@@ -158,7 +158,7 @@ def parse_annotations(
     else:
         names = list(class_names)
         if len(set(names)) < len(names):
-            raise InvalidArgumentError(f"class_names: expected distinct names, got {names}")
+            raise InvalidArgumentError(f"class_names: expected {len(names)} distinct names, got {len(set(names))}")
         by_name = {name: identity for identity, name in categories.items()}
         ids = [by_name.get(name, "") for name in names]
     found = _Objects(images, categories, names, problems, repair=repair)
@@ -207,7 +207,7 @@ def _parts(content: Any, path: Path) -> dict[str, list[_Entry]]:
         raise DataError(f"{path}: expected annotations in COCO's format, an object with {', '.join(names)}; got {kind}")
     if missing := [name for name in names if not isinstance(content.get(name), list)]:
         raise DataError(
-            f"{path}: expected annotations in COCO's format; these lists are missing: {', '.join(missing)} (found"
+            f"{path}: expected annotations in COCO's format; missing lists: {', '.join(missing)} (found:"
             f" {', '.join(map(str, content)) or 'nothing'})"
         )
     # Entries of other types are reported as those without an id.
@@ -313,7 +313,7 @@ class _Objects:
             self.problems.add(
                 "boxes outside of their image",
                 f"{where}: {bbox} in an image of {size[0]} x {size[1]}",
-                "repair=True crops them",
+                "repair=True (--repair) crops the boxes",
             )
             return None
         if outside > TOLERANCE:
@@ -321,9 +321,9 @@ class _Objects:
             box = [min(max(value, 0.0), float(size[axis % 2])) for axis, value in enumerate(box)]
         if not (box[0] < box[2] and box[1] < box[3]):
             if self.repair:
-                self._note("boxes of zero width or height were dropped")
+                self._note("boxes without area were dropped")
             else:
-                self.problems.add("boxes of zero width or height", f"{where}: bbox {bbox}", "repair=True drops them")
+                self.problems.add("boxes without area", f"{where}: {bbox}", "repair=True (--repair) drops them")
             return None
         return box
 
@@ -332,11 +332,11 @@ class _Objects:
         marked = {name: value for name, value in _marks(entry, _IGNORED).items() if value not in (0, "", "0", "false")}
         if marked and self.repair:
             self._note(
-                f"annotations marked {' or '.join(IGNORED)} were dropped; a box on such an object counts as a"
-                f" box without an object"
+                f"annotations marked {' or '.join(IGNORED)} were dropped; a predicted box on an object that was"
+                " dropped counts as a box without an object"
             )
         elif marked:
-            hint = "pass repair=True to drop them, or remove the mark to count them as objects"
+            hint = "repair=True (--repair) drops the annotations; without their mark, they count as objects"
             self.problems.add(f"annotations are marked {' or '.join(IGNORED)}", f"{where}: {marked}", hint)
         return bool(marked)
 

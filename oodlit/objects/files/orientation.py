@@ -62,8 +62,8 @@ def turned(data: bytes, size: tuple[int, int], orientation: Orientation | None) 
     if orientation is None:
         if stored == displayed:
             raise DataError(
-                f"EXIF orientation {turn} keeps the size of the picture, so it is unknown whether boxes refer to it as"
-                " stored or as displayed; pass orientation='stored' or 'displayed' to the benchmark"
+                f"EXIF orientation {turn} keeps the size of the picture, so the size does not show whether boxes refer"
+                " to the stored or the displayed picture; pass orientation='stored' or 'displayed' to the benchmark"
             )
         orientation = "displayed" if size == displayed else "stored"
     if (orientation == "displayed") == is_tiff:

@@ -148,7 +148,7 @@ def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -
             problems.add(
                 f"of {len(place)} images with boxes are not annotated",
                 f"image_id {lost[0]!r}",
-                f"the annotations of {images.dataset!r} have {len(keys)} images, such as {found}",
+                f"the annotations of {images.dataset!r} have {len(keys)} images, first ids: {found or 'none'}",
                 count=len(lost),
             )
     numbers = (place[text] for text in ids)
@@ -164,7 +164,7 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         hint = (
             "remove the logit of the background class"
             if width == wanted + 1
-            else "pass the classes in the order of the logits"
+            else "expected one logit per ID class; correct class_names (--class_names) or the logits"
         )
         found = f"{width} logits for {wanted} ID classes"
         problems.add("boxes have a wrong number of logits", found, hint, count=len(rows.logits))
@@ -186,9 +186,9 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
         differ = rows.logits.argmax(axis=1) != predictions
         if differ.mean() > 0.5:
             problems.add(
-                f"of {len(predictions)} boxes have their largest logit at another class than category_id",
+                f"of {len(predictions)} boxes have their largest logit at a class other than category_id",
                 f"box {differ.argmax()}",
-                "pass class_names in the order of the logits",
+                "pass class_names (--class_names) in the order of the logits",
                 count=int(differ.sum()),
             )
     return predictions
@@ -230,7 +230,7 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
         problems.add(
             "boxes lie outside of their image",
             f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
-            "expected pixels of the annotated images",
+            "expected coordinates in pixels of the annotated images",
             count=int(outside.sum()),
         )
     else:
@@ -251,7 +251,7 @@ def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
         values: list[Any] = [entry.get(name) for name in ("score", *scores)]
         if image is None or not is_bbox(box) or not all(map(is_number, values)):
             what = {name: entry.get(name) for name in ("image_id", "bbox", "score", *scores)}
-            problems.add("boxes are incomplete", f"box {position}: {what}", "expected an id and numbers")
+            problems.add("boxes are incomplete", f"box {position}: {what}", "expected image_id, bbox and score")
             continue
         images.append(image)
         categories.append(entry.get("category_id"))
@@ -285,14 +285,14 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         # pandas saves a table without rows with other types, or without columns
         return _Rows([], np.zeros((0, 4)), np.zeros(0), None, {name: np.zeros(0) for name in scores})
     if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
-        raise DataError(f"{path}: missing columns {missing}; found {names}")
+        raise DataError(f"{path}: missing columns {', '.join(missing)}; found {', '.join(names)}")
     if "score" in scores and "score" not in names:  # the name in COCO's results
         table, names = table.append_column("score", table["confidence"]), [*names, "score"]
     for name in scores:
         UnknownNameError.check(f"column of {path.name}", name, names)
     for name in ("image_id", *CORNERS, "confidence", *scores):
         if table[name].null_count:
-            raise DataError(f"{path}: column {name!r} is missing in {table[name].null_count} of {len(table)} rows")
+            raise DataError(f"{path}: column {name!r} has no value in {table[name].null_count} of {len(table)} rows")
     images = [id_text(value) for value in table["image_id"].to_pylist()]
     if None in images:
         raise DataError(f"{path}: expected image_id to be text or integers, got {table['image_id'].type}")
@@ -331,7 +331,7 @@ def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
     values = column.flatten().to_numpy(zero_copy_only=False)
     width = len(values) // len(column) if len(column) else 0
     if len(values) != width * len(column) or any(n != width for n in pa.compute.list_value_length(column).to_pylist()):
-        raise DataError(f"{path}: the lists in column {name!r} differ in length; expected one length")
+        raise DataError(f"{path}: the lists in column {name!r} differ in length; expected equal lengths")
     if len(column) and not width:
         raise DataError(f"{path}: lists in column {name!r} are empty; omit the column")
     vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)

@@ -96,8 +96,8 @@ def _computed(name: str, function: Callable[[Boxes, Ranking], float]) -> Callabl
 
 _AUROC = _computed("auroc", lambda _, ranking: auroc_of(ranking))
 _FPR = _computed("fpr", lambda boxes, ranking: fpr_of(ranking, tpr=boxes.settings.tpr, rule="attained"))
-AUROC_TEXT = "probability that a box of an ID image scores higher than a box of these images; ties count half"
-FPR_TEXT = "share of the boxes of these images accepted at the threshold that keeps {share} % of the ID boxes"
+AUROC_TEXT = "probability that a box of an ID image scores higher than a box of an OOD image; ties count half"
+FPR_TEXT = "share of the boxes of OOD images accepted at the threshold that keeps {share} % of the ID boxes"
 ENTRIES: tuple[MetricEntry, ...] = (
     MetricEntry("auroc", "higher", (Role.OOD,), AUROC_TEXT, auroc, _AUROC, 10),
     MetricEntry("fpr{share}", "lower", (Role.OOD,), FPR_TEXT, fpr_at_tpr, _FPR, 11),

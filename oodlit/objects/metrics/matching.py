@@ -116,7 +116,7 @@ def best_overlaps(
         ([1, -1], [0.8, 0.0])
     """
     if classes is not None and objects.classes is None:
-        raise InvalidArgumentError("best_overlaps: boxes have classes, but objects have none; pass both or neither")
+        raise InvalidArgumentError("best_overlaps: only boxes have classes; pass classes for both or for neither")
     boxes, target = np.asarray(boxes, dtype=np.float64), np.asarray(objects.boxes, dtype=np.float64)
     order = np.lexsort((*target.T[::-1], objects.image))
     ordered_image = np.asarray(objects.image)[order]

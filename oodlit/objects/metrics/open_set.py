@@ -74,8 +74,8 @@ class MatchedBoxes:
             object.__setattr__(self, name, value.astype(kind))
         if len(self.objects) and not -1 <= self.objects.min() <= self.objects.max() < self.n_objects:
             raise InvalidArgumentError(
-                f"MatchedBoxes: expected objects in -1..{self.n_objects - 1} (-1 = no object), got"
-                f" {self.objects.min()}..{self.objects.max()}"
+                f"MatchedBoxes: expected objects from -1 (no object) to {self.n_objects - 1}, got"
+                f" {self.objects.min()} to {self.objects.max()}"
             )
 
     def __len__(self) -> int:

@@ -71,7 +71,7 @@ class ObjectSettings:
                 f"expected tau_rule to be {' or '.join(map(repr, TAU_RULES))}, got tau_rule={self.tau_rule!r}"
             )
         if not math.isfinite(self.t_star):
-            raise InvalidArgumentError(f"expected a finite confidence, such as 0.25, got t_star={self.t_star!r}")
+            raise InvalidArgumentError(f"expected t_star to be finite, such as 0.25, got t_star={self.t_star!r}")
         if not 0 < self.iou <= 1:
             raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
         for name in ("tpr", "recall"):
@@ -119,7 +119,7 @@ class ObjectSettings:
             InvalidArgumentError: A setting is unknown, or a value is not allowed.
         """
         if unknown := sorted(set(changes) - set(asdict(self))):
-            raise InvalidArgumentError(f"unknown settings {unknown}; choose from {', '.join(sorted(asdict(self)))}")
+            raise InvalidArgumentError(f"expected settings {', '.join(sorted(asdict(self)))}; got {', '.join(unknown)}")
         if changes.get("rules", self.rules) != self.rules:
             changes = {"tau_rule": None} | changes
         return replace(self, **changes)

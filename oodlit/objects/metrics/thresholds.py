@@ -57,7 +57,7 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
         FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection.
     """
     if rule not in TAU_RULES:
-        raise InvalidArgumentError(f"tau: expected rule to be 'quantile' or 'normal', got {rule!r}")
+        raise InvalidArgumentError(f"unknown_threshold: expected rule to be 'quantile' or 'normal', got {rule!r}")
     if rule == "quantile":
         return acceptance_threshold(id_scores, tpr=tpr)
     scores = as_scores(id_scores, "id_scores").double()
@@ -65,7 +65,7 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
         return undefined("unknown_threshold", "there is no ID box")
     if infinite := int((~scores.isfinite()).sum()):
         raise InvalidArgumentError(
-            f"tau: {infinite} of {len(scores)} ID scores are infinite, so they have no mean; use rule='quantile'"
+            f"tau: {infinite} of {len(scores)} ID scores are infinite, so their mean is undefined; use rule='quantile'"
         )
     mean = math.fsum(scores.tolist()) / len(scores)
     variance = math.fsum(((scores - mean) ** 2).tolist()) / len(scores)
@@ -112,9 +112,7 @@ def best_f1_confidence(
         0.5
     """
     if objects.classes is None:
-        raise InvalidArgumentError(
-            "best_f1_confidence: the objects have no classes; pass the annotated objects of the ID set"
-        )
+        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; pass annotated ID objects")
     crowd = np.zeros(len(objects), dtype=bool) if is_crowd is None else is_crowd
     found = []
     for label in np.unique(objects.classes[~crowd]).tolist():

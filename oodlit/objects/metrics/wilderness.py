@@ -42,8 +42,8 @@ class ClassifiedBoxes:
             raise InvalidArgumentError(f"ClassifiedBoxes: expected fields of equal length, got {lengths}")
         if len(self.classes) and not 0 <= self.classes.min() <= self.classes.max() < len(self.n_objects):
             raise InvalidArgumentError(
-                f"ClassifiedBoxes: expected classes below {len(self.n_objects)}, got"
-                f" {self.classes.min()}..{self.classes.max()}"
+                f"ClassifiedBoxes: expected classes below {len(self.n_objects)}, the number of classes, got"
+                f" {self.classes.min()} to {self.classes.max()}"
             )
 
 
@@ -106,11 +106,11 @@ def _of_split(boxes: Boxes) -> Value:
     """Boxes called ID, of the ID images and of the split together."""
     sides = (boxes.known, boxes.own)
     if not (boxes.known.is_annotated and boxes.class_names):
-        return Value(math.nan, reason="the objects of the ID set are unknown")
+        return Value(math.nan, reason="the ID set has no annotations, or the class names are missing")
     if not len(boxes.own.objects):
         return Value(math.nan, reason="no unknown object is annotated")
     if any((side.boxes["prediction"] < 0).any() for side in sides):
-        return Value(math.nan, reason="the predicted classes of the boxes are unknown")
+        return Value(math.nan, reason="some boxes have no predicted class")
     called = [side.counted & (side.scores(boxes.detector) >= boxes.tau) for side in sides]
     best, classes = boxes.known.best_of_class, boxes.known.objects.classes
     assert classes is not None  # tables of objects have classes

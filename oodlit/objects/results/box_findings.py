@@ -96,8 +96,8 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
         return ""
     values, counts = np.unique(steps, return_counts=True)
     step, share = int(values[counts.argmax()]), counts.max() / len(steps)
-    shifted = f"; for {share:.0%}, the predicted index is the object's index {step:+d}" if share > 0.5 else ""
+    shifted = f"; for {share:.0%}, the predicted class index minus the object's is {step:+d}" if share > 0.5 else ""
     return (
         f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have the object's class{shifted}."
-        " Check whether category ids start at 0 or 1, and whether class_names belong to the detector"
+        " Check whether category ids start at 0 or 1, and whether class_names are in the order of the logits"
     )

@@ -77,7 +77,7 @@ class ObjectResults(AnyResults):
             if not has_id_quality():
                 notes.append("mean average precision was not computed; it requires: pip install 'oodlit[objects]'")
             elif len(known.detections) and int(known.detections.classes.min()) < 0:
-                notes.append("mean average precision was not computed: some predicted classes are unknown")
+                notes.append("mean average precision was not computed: some boxes have no predicted class")
             else:
                 quality = id_quality(known.detections.to("cpu"), known.annotations)
         given = run if isinstance(run, BoxRunRecord) else BoxRunRecord.of(run or {})
@@ -212,7 +212,7 @@ class ObjectResults(AnyResults):
             DataError: A file is missing, unreadable, or does not belong to the others, or the rows are images.
         """
         if storage.is_complete(directory) and storage.kind_of(directory) != "objects":
-            raise DataError(f"{directory}: expected results of boxes, got images; load them with oodlit.Results.load")
+            raise DataError(f"{directory}: expected results of boxes, got results of images; use oodlit.Results.load")
         table, boxes, run, parts = storage.read(directory, BoxRunRecord)
         return cls(boxes, parts[storage.IMAGES], parts[storage.OBJECTS], table, run)
 

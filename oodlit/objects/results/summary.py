@@ -123,7 +123,7 @@ def _table(results: ObjectResults, dataset: str, names: Sequence[str]) -> Table:
 def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
     return Text(
-        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images; {100 * row['value']:.1f} % of"
-        f" the images have no box. Boxes above t* = {settings.t_star:.4g}: {row['n_ood']} in {dataset}, {row['n_id']}"
-        f" in {results.id_dataset.name}. Rule of tau: {settings.rule}; matching rules: {settings.rules}"
+        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images ({100 * row['value']:.1f} %"
+        f" without a box above t* = {settings.t_star:.4g}). Boxes above t*: {row['n_ood']} in {dataset}, {row['n_id']}"
+        f" in {results.id_dataset.name}. Rule for tau: {settings.rule}. Boxes match objects by {settings.rules} rules"
     )

@@ -78,7 +78,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"detector names must differ from the columns of the boxes; rename {taken}")
+        raise InvalidArgumentError(f"detector names must differ from columns of boxes; rename {', '.join(taken)}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),
@@ -111,7 +111,7 @@ def scored_boxes(tables: Tables, dataset: str, class_names: Sequence[str], setti
 def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[str]) -> Tables:
     info, found = entry.info, entry.detections.to("cpu")
     if info.role not in (Role.ID, Role.OOD):
-        raise InvalidArgumentError(f"data set {info.name!r}: expected role id or ood, got {info.role}")
+        raise InvalidArgumentError(f"data set {info.name!r}: expected the role id or ood, got {info.role}")
     if entry.annotations is None and info.role is Role.OOD:
         raise InvalidArgumentError(
             f"data set {info.name!r}: no annotations were given, but every OOD split requires annotated objects"
@@ -191,11 +191,11 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     if missing := found.num_images - len(seen):
         notes.append(
             f"{entry.info.name}: the run has {len(seen)} of {found.num_images} annotated images; the metrics ignore"
-            " the others"
+            " the remaining annotated images"
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(
-            f"{entry.info.name}: objects of classes with the name of an ID class count as unknown: {', '.join(known)}"
+            f"{entry.info.name}: objects count as unknown although an ID class has their class name: {', '.join(known)}"
         )
     frame = frame[frame["image"].isin(seen)] if missing else frame
     return frame.sort_values(["image", "object"], kind="stable").reset_index(drop=True), notes
