@@ -35,7 +35,7 @@ def test_a_dead_feature_does_not_decide(activation: float) -> None:
     found, detector = scores(with_column(X, 0.0), with_column(PROBES, activation))
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     assert without.notes == ()
-    assert detector.notes == ("1 directions of the features do not vary in training, and do not affect the score",)
+    assert detector.notes == ("directions without variance in the training features, which do not affect scores: 1",)
     cost, _ = scores(with_column(X, 0.0), with_column(PROBES, activation), Mahalanobis())
     assert (cost < scores(X, PROBES, Mahalanobis())[0]).all()
 

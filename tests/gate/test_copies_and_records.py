@@ -140,8 +140,8 @@ def test_an_edited_threshold_is_named(gate: Gate, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "match"),
     [
-        (torch.rand(2, 3, 8, 8).to_sparse(), "sparse_coo on cpu; pass a dense one"),
-        (torch.rand(2, 3, 8, 8, device="meta"), "on meta; pass a dense one"),
+        (torch.rand(2, 3, 8, 8).to_sparse(), "sparse_coo on cpu; pass a dense tensor"),
+        (torch.rand(2, 3, 8, 8, device="meta"), "on meta; pass a dense tensor"),
         ([torch.rand(3, 8, 8).to_sparse()], "image 0: .*sparse_coo on cpu"),
         (torch.tensor(1.0), "got shape \\(\\) and torch.float32"),
     ],

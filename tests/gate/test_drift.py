@@ -162,7 +162,7 @@ def test_memory_does_not_grow() -> None:
 
 def test_states_and_numbers_that_do_not_fit() -> None:
     test = DriftTest([1, 2, 3])
-    with pytest.raises(InvalidArgumentError, match="the state belongs to other ID scores or to another seed"):
+    with pytest.raises(InvalidArgumentError, match="the state was saved with other ID scores or another seed"):
         test.restore(DriftTest([1, 2, 4]).state())
     with pytest.raises(DataError, match="the state is damaged"):
         test.restore(msgspec.structs.replace(test.state(), counts=[1]))
