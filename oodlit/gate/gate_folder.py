@@ -73,13 +73,13 @@ def load_run(
     known = results.run.backbone
     if not known.input_shape:
         raise DataError(
-            f"{folder}: a gate requires the input_shape of the backbone, which run.json does not have; evaluate"
-            " again (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
+            f"{folder}: run.json has no input_shape of the backbone, which a gate requires; evaluate again"
+            " (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     if known.arguments is None:
         raise InvalidArgumentError(
             f"{folder}: this run used cached features and no images, so a gate cannot be loaded from it; evaluate"
-            " with the network (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
+            " again with the network (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     name = _chosen(detector, display_names(results.run), folder)
     started_in = (folder / results.run.started_in).resolve() if results.run.started_in else Path()
@@ -182,7 +182,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another threshold,"
+            f"{folder}: a saved gate keeps its threshold ({record.threshold.value:.6g}); to choose another threshold,"
             " load the folder of the run"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)

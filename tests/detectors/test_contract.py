@@ -187,7 +187,7 @@ def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector]
 
 
 def test_no_presets() -> None:
-    with pytest.raises(UnknownNameError, match=re.escape("MSP has no preset 'x' and no others; write MSP(...)")):
+    with pytest.raises(UnknownNameError, match=re.escape("unknown preset 'x': MSP has no presets; write MSP(...)")):
         MSP.preset("x")
 
 
@@ -299,8 +299,8 @@ def test_statistics_serve_all_detectors() -> None:
 @pytest.mark.parametrize(
     ("fields", "read", "message"),
     [
-        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, median_logits, "),
-        ({"features", "logsumexp"}, "features", "sample_fields requires logits, which is not in `needs`"),
+        ({"feature"}, "features", r"sample_fields feature\. Known: logits, max_logits, median_logits, "),
+        ({"features", "logsumexp"}, "features", "sample_fields requires logits in `needs`"),
         ({"features"}, "max_logits", r"missing max_logits; add it to `sample_fields` .*kept: features"),
     ],
 )

@@ -327,7 +327,7 @@ def test_zero_head() -> None:
     fit(detectors, [train], head)
     for detector in detectors:
         assert detector.score(train).isfinite().all(), detector
-    assert "6 pairs of classes have equal weights" in detectors[2].notes[0]
+    assert "pairs of classes with equal weights, which have no boundary between them: 6" in detectors[2].notes[0]
 
 
 # Fit data or mode: two fits give identical state

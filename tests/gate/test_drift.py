@@ -185,7 +185,7 @@ def test_states_and_numbers_that_do_not_fit() -> None:
 def test_numbers_of_a_state_that_contradict_each_other_are_refused(changed: dict[str, Any]) -> None:
     test = DriftTest(np.arange(1000.0))
     test.update([-1.0] * 2)
-    with pytest.raises(DataError, match="numbers do not match"):
+    with pytest.raises(DataError, match="counts contradict each other"):
         test.restore(msgspec.structs.replace(test.state(), **changed))
 
 
@@ -196,7 +196,7 @@ def test_alarms_that_contradict_their_state_are_refused(changed: dict[str, Any])
     state = test.state()
     test.restore(state)
     assert state.alarm
-    with pytest.raises(DataError, match="numbers do not match"):
+    with pytest.raises(DataError, match="counts contradict each other"):
         test.restore(msgspec.structs.replace(state, alarm=msgspec.structs.replace(state.alarm, **changed)))
 
 

@@ -60,7 +60,7 @@ class DDU(Detector):
     requirements = (_covariances_fit,)
     invariances = frozenset({"class_permutation"})
     same_order_as: ClassVar = {
-        "mahalanobis": ("with a tied covariance, the nearest class dominates the sum over classes of DDU")
+        "mahalanobis": ("with a tied covariance, the nearest class dominates the sum over classes in DDU")
     }
     presets: ClassVar = {"paper": {"covariance": "full"}}
     reference = Reference(

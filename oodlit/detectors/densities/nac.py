@@ -87,7 +87,7 @@ class NAC(Detector):
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
         self.keep(slope=self._steepness(parts))
-        self.note_setting("steepness", f"{self.slope:.3g}", f"an rms influence of {1 / self.slope:.3g} of the features")
+        self.note_setting("steepness", f"{self.slope:.3g}", f"features with an rms influence of {1 / self.slope:.3g}")
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))

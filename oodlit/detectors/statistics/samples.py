@@ -163,7 +163,7 @@ def _fields(detector: Any) -> frozenset[str]:
     needed = {"logits" if f in OF_LOGITS else f for f in fields} - {"labels"} - detector.required_needs
     if needed:
         raise InvalidArgumentError(
-            f"{detector!r}: sample_fields requires {', '.join(sorted(needed))}, which is not in `needs`; add it"
+            f"{detector!r}: sample_fields requires {', '.join(sorted(needed))} in `needs` as well"
         )
     return fields
 
