@@ -148,7 +148,7 @@ def test_no_search_waits_for_the_gpu_once_its_bank_is_there():
 def test_a_bank_without_room_stays_on_the_cpu():
     queries, made = banks()
     device = torch.device("cuda", torch.cuda.current_device())
-    assert "on the CPU: rows of" in place_large(made, device, room=100_000)
+    assert ": on the CPU, moved to" in place_large(made, device, room=100_000)
     assert made["knn"].bank.device.type == "cpu"
     assert made["knn"].score(queries.to(device)).device == device
 

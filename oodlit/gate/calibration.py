@@ -156,7 +156,7 @@ def calibrate(
         raise InvalidArgumentError(
             "Gate: per_class=True also requires alpha=..., such as 0.05"
             if alpha is None
-            else "Gate: per_class=True requires a network with classes, but this network returns no logits"
+            else "Gate: per_class=True requires a network with classes, but the network returns no logits"
         )
     share = exact_share(1 if calibration is None else calibration, "calibration")
     inside = results.id_dataset.name

@@ -21,8 +21,8 @@ def decoder_for(record: GateRecord, decode: Decode | None) -> Decode:
 
     def refuse(data: bytes) -> NoReturn:
         raise InvalidArgumentError(
-            f"Gate: the run decoded files with {record.decoder}; pass it as Gate.load(..., decode=...), or pass"
-            " pictures that were decoded in the same way"
+            f"Gate: the run decoded files with {record.decoder}; pass this decoder as Gate.load(..., decode=...), or"
+            " pass PIL images that it decoded"
         )
 
     if decode is None and record.decoder:

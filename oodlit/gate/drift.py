@@ -58,7 +58,8 @@ class DriftAlarm(msgspec.Struct):
         part = f"{place} {100 * (self.high - self.low):g} %"
         return (
             f"drift detected at image {self.image:,}; it began near image {self.since:,}. Since then,"
-            f" {100 * self.share:.1f} % of scores ({self.hits:,} of {self.images:,}) are in the {part} of earlier ones"
+            f" {100 * self.share:.1f} % of scores ({self.hits:,} of {self.images:,}) are in the {part} of earlier"
+            " scores"
         )
 
 
@@ -158,7 +159,7 @@ class DriftTest:
         """
         if state.calibration != self._digest:
             raise InvalidArgumentError(
-                "DriftTest: the state belongs to other ID scores or to another seed; start a new test"
+                "DriftTest: the state was saved with other ID scores or another seed than this test; start a new test"
             )
         bets = (state.capital, state.peak, state.since, state.hits)
         ranked = state.alarm.image if state.alarm else state.num_images
@@ -171,7 +172,7 @@ class DriftTest:
             is_whole &= 1 <= alarm.since <= alarm.image and alarm.images == state.num_images - alarm.since + 1
             is_whole &= 0 <= alarm.hits <= alarm.images and (alarm.low, alarm.high) in _INTERVALS
         if not is_whole:
-            raise DataError("DriftTest: the state is damaged (its numbers do not match); start a new test")
+            raise DataError("DriftTest: the state is damaged (its counts contradict each other); start a new test")
         self.num_images, self.alarm = state.num_images, msgspec.structs.replace(state.alarm) if state.alarm else None
         self._counts = np.array(state.counts)
         self._capital, self._peak, self._since, self._hits = map(np.array, bets)

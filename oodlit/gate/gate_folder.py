@@ -74,12 +74,12 @@ def load_run(
     if not known.input_shape:
         raise DataError(
             f"{folder}: run.json has no input_shape of the backbone, which a gate requires; evaluate again"
-            " (fitted=... reuses the fit)"
+            " (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     if known.arguments is None:
         raise InvalidArgumentError(
-            f"{folder}: this run used cached features and no images, so it cannot back a gate; evaluate once with the"
-            " network (fitted=... reuses the fit)"
+            f"{folder}: this run used cached features and no images, so a gate cannot be loaded from it; evaluate"
+            " again with the network (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     name = _chosen(detector, display_names(results.run), folder)
     started_in = (folder / results.run.started_in).resolve() if results.run.started_in else Path()
@@ -126,7 +126,7 @@ def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
         reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
         warn(
             f"Gate: {len(missing)} of {record.backbone.num_classes} predicted classes have no p-value:"
-            f" {some(reasons, 3)}. Their images are compared with the threshold of all classes"
+            f" {some(reasons, 3)}. Images with such a prediction are compared with the threshold of all classes"
         )
 
 
@@ -136,7 +136,7 @@ def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin
     if digest and fit_digest(folder) != digest:
         raise FingerprintError(
             f"{folder}: the threshold was computed with another fit, which was replaced after the run. Restore the"
-            " original fit, or evaluate again (fitted=... reuses the current one)"
+            " replaced fit, or evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to use the current fit)"
         )
     return fitted, origin
 
@@ -147,11 +147,11 @@ def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folde
     if pixels is None or not pixels.largest:
         return
     scores = acceleration.deviation_of_scores.get(detector)
-    by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} of their spread"
+    by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} standard deviations"
     warn(
-        f"{folder}: this run decoded JPEGs on its device, but a gate decodes them on the CPU. Pixels of the first"
-        f" images differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that fits the gate, evaluate"
-        " without decode_on_device"
+        f"{folder}: this run decoded JPEGs on its device, but a gate decodes them on the CPU. For the first"
+        f" images, the pixels of both decoders differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that"
+        " fits the gate, evaluate without decode_on_device"
     )
 
 
@@ -177,12 +177,12 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if not record.threshold.is_consistent:
         raise DataError(
-            f"{folder / GATE}: the values of the threshold contradict each other ({record.threshold!r}); save the"
-            " gate again"
+            f"{folder / GATE}: the values of the threshold contradict each other ({record.threshold}); save the gate"
+            " again"
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate keeps its threshold ({record.threshold}); to choose another threshold,"
+            f"{folder}: a saved gate keeps its threshold ({record.threshold.value:.6g}); to choose another threshold,"
             " load the folder of the run"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)
@@ -192,8 +192,8 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     known = entries.get("entry_checksums") or as_written  # gates of earlier versions have none
     if changed := sorted(name for name in as_written.keys() | known.keys() if as_written.get(name) != known.get(name)):
         raise DataError(
-            f"{folder / GATE}: {', '.join(changed)} changed since the gate was saved; restore the file, or choose"
-            " another threshold in the folder of the run and save the gate again"
+            f"{folder / GATE}: {', '.join(changed)} changed since the gate was saved; restore the file. To"
+            " choose another threshold, load the folder of the run and save the gate again"
         )
     return Loaded(fitted[name], record, _load_calibration(folder, record), folder)
 
@@ -237,12 +237,12 @@ def save_gate(
         raise InvalidArgumentError(f"{folder}: the folder is not empty; choose a new folder")
     if not (isfinite(record.threshold.value) and isfinite(record.threshold.cut)):
         raise InvalidArgumentError(
-            f"Gate.save: expected a finite threshold, got {record.threshold}; choose another detector or tpr"
+            f"Gate.save: expected a finite threshold, got {record.threshold.value}; choose another detector or tpr"
         )
     weights = {name.replace("_orig_mod.", ""): value for name, value in module.network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
         raise InvalidArgumentError(
-            f"the weights of {record.backbone.name} cannot be saved: expected tensors, got {odd[0]!r}"
+            f"the weights of {record.backbone.name} cannot be saved: {odd[0]!r} in its state_dict is not a tensor"
         )
     backbone = structs.replace(record.backbone, config=record.backbone.config_of_network)
     entries: dict[str, Any] = msgspec.to_builtins(structs.replace(record, backbone=backbone))

@@ -62,8 +62,8 @@ def batches_of(
         ]
         made = [image.to(dtype) for image in made]
         if len({image.shape for image in made}) > 1:
-            sizes = sorted({tuple(image.shape) for image in made})
-            raise InvalidArgumentError(f"Gate: expected transformed images of one shape, got {sizes}")
+            sizes = ", ".join(sorted({str(tuple(image.shape)) for image in made}))
+            raise InvalidArgumentError(f"Gate: expected transformed images of one shape, got the shapes {sizes}")
         batch = torch.stack(made)
         _check_finite(batch, start)
         yield batch, None if keys is None else [keys[place] for place in chunk]
@@ -87,7 +87,7 @@ def _transformed(
     if not isinstance(image, Image.Image | bytes):
         raise InvalidArgumentError(f"Gate: image {place}: expected {_EXPECTED}, got {_kind(image)}")
     if transform is None:
-        raise InvalidArgumentError(f"Gate: image {place} is a picture, but this gate has no transform; pass tensors")
+        raise InvalidArgumentError(f"Gate: image {place} is a picture, but the gate has no transform; pass tensors")
     try:
         picture = to_rgb(image if isinstance(image, Image.Image) else decode(image))
     except (DataError, OSError) as error:  # PIL opens a picture before it decodes it
@@ -126,5 +126,5 @@ def _kind(value: object) -> str:
     if type(value).__module__.partition(".")[0] == "numpy":
         return "a numpy array; convert it with PIL.Image.fromarray"
     if isinstance(value, Tensor) and not _is_dense(value):
-        return f"a tensor of layout {value.layout} on {value.device}; pass a dense one"
+        return f"a tensor of layout {value.layout} on {value.device}; pass a dense tensor"
     return type(value).__name__

@@ -151,7 +151,7 @@ class Monitor:
     def _count(self, decisions: list[bool], scores: ScoreLike, p_values: list[float]) -> None:
         if len(scores) not in (0, len(decisions)):  # type: ignore[arg-type]
             raise InvalidArgumentError(
-                f"Monitor.count: expected one score per decision or none, got {len(scores)} scores for"  # type: ignore[arg-type]
+                f"Monitor.count: expected one score per decision, or no scores, got {len(scores)} scores for"  # type: ignore[arg-type]
                 f" {len(decisions)} decisions"
             )
         with self._lock:
@@ -167,9 +167,9 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warn(f"{self}; these images differ from the images of the ID set", RefusalWarning)
+            warn(f"{self}; images passed to the gate differ from the images of the ID set", RefusalWarning)
         if has_drifted:
-            warn(f"{self.drift}; the images are no longer like the ID set", DriftWarning)
+            warn(f"{self.drift}; images passed to the gate are no longer like those of the ID set", DriftWarning)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write counts and drift test to a JSON file, atomically; `restore` and `Gate.monitor(state=...)` read it."""
@@ -189,7 +189,7 @@ class Monitor:
         """
         state = read_json(Path(file), MonitorState)
         if state.cut != to_plain(cut := self.gate.threshold.cut):
-            raise InvalidArgumentError(f"{file}: expected a monitor of a gate with threshold {cut}, got {state.cut}")
+            raise InvalidArgumentError(f"{file}: expected a monitor for threshold {cut}, got one for {state.cut}")
         is_possible = 0 <= state.num_refused <= state.num_images and 0 <= state.num_p_values <= state.num_images
         if not (is_possible and 0 <= state.sum_p_values <= state.num_p_values):
             raise DataError(f"{file} is damaged, because its counts contradict each other; start a new monitor")

@@ -107,7 +107,7 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
     """
     if precision not in _AUTOCAST:
         raise InvalidArgumentError(
-            f"Gate: expected a run in precision {' or '.join(_AUTOCAST)}, got {precision!r}; evaluate in one of these"
+            f"Gate: expected a run in precision {' or '.join(_AUTOCAST)}, got {precision!r}; evaluate again"
         )
     dtype = _AUTOCAST[precision]
     # Without mixed precision, an autocast around the gate must not change its decisions.
@@ -119,7 +119,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
-            f"{source}: expected the arguments of the network to include backbone and weights, got {[*arguments]}"
+            f"{source}: the network requires the arguments backbone and weights, got {', '.join(arguments) or 'none'}"
         )
     backbone = arguments.pop("backbone")
     file: Any = files.find(arguments.pop("weights"))
@@ -129,7 +129,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     if isinstance(backbone, Backbone):  # its arguments state how to read its network
         own, transform = backbone.arguments, backbone.transform
         if own is None:
-            raise InvalidArgumentError(f"{source}: expected a module with a network, got one with recorded outputs")
+            raise InvalidArgumentError(f"{source}: expected model=... to have a network, but it has recorded outputs")
         backbone, arguments = backbone.network, {name: own[name] for name in arguments}
     elif backbone is None:
         backbone, transform = _of_configuration(record, files)

@@ -247,7 +247,7 @@ def test_a_part_that_was_fitted_alone_is_noticed(make_it: Any, tmp_path: Path) -
     assert torch.equal(loaded.score(replace(train)), before)
     for owner in (detector, loaded):
         fit([owner.nested_detectors()[1]], [train.select(slice(0, 90))], head)
-        with pytest.raises(NotFittedError, match="a part was fitted or calibrated after this detector"):
+        with pytest.raises(NotFittedError, match="a part was fitted or calibrated after"):
             owner.score(replace(train))
         fit([owner], [train], head)
         assert torch.equal(owner.score(replace(train)), before)
@@ -270,7 +270,7 @@ def test_training_scores_of_a_bank_are_noted() -> None:
     [
         (lambda: Combined([]), "Combined: expected at least one part, got none"),
         (lambda: Combined(MSP()), r"expected parts to be a list of Detector, got MSP\(\); write \[MSP\(\)\]"),
-        (lambda: Combined([MSP(), MSP()]), r"expected parts that differ, got \[MSP\(\), MSP\(\)\]"),
+        (lambda: Combined([MSP(), MSP()]), r"expected every part once, got MSP\(\), MSP\(\)"),
         (lambda: Combined([MSP()], "test"), "expected calibration to be 'train' or 'validation', got 'test'"),
         (lambda: Combined([ODIN()]), r'ODIN\(\), which reads images, model; set calibration="validation"'),
         (lambda: SIRC(s2=ODIN()), r"ODIN\(\), which reads images, model; use other detectors"),
@@ -329,5 +329,5 @@ def test_states_of_earlier_versions_are_read() -> None:
     again = make_statistics([CoRP(size=8)])
     again.restore(state)
     assert again.num_samples == len(train)
-    with pytest.raises(InvalidArgumentError, match="mix up several FourierMoments; start the run again"):
+    with pytest.raises(InvalidArgumentError, match="saved several FourierMoments under one name; start the run again"):
         make_statistics([CoRP(size=8), CoRP(size=9)]).restore(state)

@@ -134,7 +134,7 @@ def test_fit_needs_head_and_images() -> None:
     _, head = small_problem()
     with pytest.raises(RequirementError, match="needs the linear head of the classifier"):
         fit([MSP(), ViM()], iter(()), None)
-    with pytest.raises(RequirementError, match="requires training images, but got none for ClassMoments"):
+    with pytest.raises(RequirementError, match="expected training images for ClassMoments, got none"):
         fit([Mahalanobis()], [], head)
     with pytest.raises(RequirementError, match="but got none for ClassMoments"):
         Mahalanobis().fit()
@@ -187,7 +187,7 @@ def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector]
 
 
 def test_no_presets() -> None:
-    with pytest.raises(UnknownNameError, match=re.escape("MSP has no presets, got 'x'; write MSP(...)")):
+    with pytest.raises(UnknownNameError, match=re.escape("unknown preset 'x': MSP has no presets; write MSP(...)")):
         MSP.preset("x")
 
 
@@ -299,9 +299,9 @@ def test_statistics_serve_all_detectors() -> None:
 @pytest.mark.parametrize(
     ("fields", "read", "message"),
     [
-        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, median_logits, "),
-        ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
-        ({"features"}, "max_logits", r"missing max_logits; name it in `sample_fields` .*kept: features"),
+        ({"feature"}, "features", r"sample_fields feature\. Known: logits, max_logits, median_logits, "),
+        ({"features", "logsumexp"}, "features", "sample_fields requires logits in `needs`"),
+        ({"features"}, "max_logits", r"missing max_logits; add it to `sample_fields` .*kept: features"),
     ],
 )
 def test_sample_fields_that_are_wrong(fields: set[str], read: str, message: str) -> None:
@@ -371,5 +371,5 @@ def test_a_flipped_bit_in_a_saved_fit_is_noticed(tmp_path: Path) -> None:
     data = bytearray(file.read_bytes())
     data[-3] ^= 1
     file.write_bytes(bytes(data))
-    with pytest.raises(InvalidArgumentError, match="the checksum of the tensors differs"):
+    with pytest.raises(InvalidArgumentError, match="the tensors do not match their checksum"):
         load(tmp_path)

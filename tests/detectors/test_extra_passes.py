@@ -147,7 +147,7 @@ def test_mc_dropout_without_dropout_is_refused() -> None:
 
     assert MCDropout().why_not(BackboneFacts(name="conv")) == "needs nn.Dropout with p > 0; conv has none"
     outputs = Outputs(torch.zeros(2, 4), images=normal(2, 3, 5, 5), model=PlainModel(Conv(), torch.ones(3)))
-    with pytest.raises(RequirementError, match="this network has none"):
+    with pytest.raises(RequirementError, match="the network has none"):
         MCDropout().score(outputs)
 
 

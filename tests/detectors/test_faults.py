@@ -105,7 +105,7 @@ def test_classes_without_a_right_image_are_noted() -> None:
     x = torch.tensor([[1.0, 0.0], [0.0, 1.0], [2.0, 2.0]])
     train = Outputs(torch.tensor([[2.0, 0, 0, 0], [2.0, 0, 0, 0], [0, 0, 2.0, 0]]), x, torch.tensor([0, 1, 2]))
     detector = fitted(SHE(), train)
-    assert detector.notes == ("2 classes have no correctly classified training image (first: [1, 3])",)
+    assert detector.notes == ("classes without correctly classified training images: 2 (first: 1, 3)",)
     # class 1: mean of its images; class 3: mean of all
     scores = detector.score(Outputs(torch.eye(4)[[1, 3]], torch.tensor([[0.0, 3.0], [1.0, 1.0]])))
     np.testing.assert_allclose(scores, [3.0, 2.0])
@@ -179,7 +179,7 @@ def test_signed_features_are_refused(make: type[Detector]) -> None:
     detector = make(percentile=50.0)
     detector.fit(head=Head(torch.eye(4)))
     x = torch.tensor([[1.0, -2.0, 0.0, 0.0]])
-    with pytest.raises(RequirementError, match=re.escape("requires non-negative features, as after a ReLU; got -2")):
+    with pytest.raises(RequirementError, match=re.escape("non-negative features, as after a ReLU, but got -2")):
         detector.score(Outputs(x, x))
 
 
@@ -268,7 +268,7 @@ def test_kl_of_known_distributions() -> None:
 
 def test_class_never_predicted() -> None:
     detector = fitted(KLMatching(), Outputs(torch.tensor([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0]])))
-    assert detector.notes == ("1 classes are never predicted in training and are left out (first: [2])",)
+    assert detector.notes == ("classes predicted for no training image, which are left out: 1 (first: 2)",)
     scores = detector.score(Outputs(torch.tensor([[0.0, 0.0, 5.0], [5.0, 0.0, 0.0]])))
     assert scores.isfinite().all()
     assert scores[1] > scores[0]
@@ -327,7 +327,7 @@ def test_zero_head() -> None:
     fit(detectors, [train], head)
     for detector in detectors:
         assert detector.score(train).isfinite().all(), detector
-    assert "6 pairs of classes have equal weights" in detectors[2].notes[0]
+    assert "pairs of classes with equal weights, which have no boundary between them: 6" in detectors[2].notes[0]
 
 
 # Fit data or mode: two fits give identical state

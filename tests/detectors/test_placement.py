@@ -52,7 +52,7 @@ def test_as_much_is_placed_as_fits_the_small_ones_first(room):
 def test_who_shares_a_bank_shares_it_there():
     made = fitted()
     text = place_large(made, META, 10**9)
-    assert text == "on meta: rows of all, part, guide, lard (0.1 MB)"
+    assert text == "bank of all, part, guide, lard (0.1 MB): on meta"
     whole, part = made["all"].bank, made["part"].bank
     assert whole.untyped_storage()._cdata == part.untyped_storage()._cdata
     assert (len(whole), len(part)) == (ROWS, 50)
@@ -90,7 +90,9 @@ def test_a_device_that_is_full_after_all_leaves_the_bank_where_it_is(monkeypatch
 
     monkeypatch.setattr(torch.Tensor, "to", full)
     text = place_large(made, META, 10**9)
-    assert text.startswith("on the CPU: rows of all, part, guide, lard (0.1 MB), moved in parts for every batch (")
+    assert text.startswith(
+        "bank of all, part, guide, lard (0.1 MB): on the CPU, moved to meta in parts for every batch ("
+    )
     assert made["all"].bank.device.type == "cpu"
 
 
@@ -98,8 +100,8 @@ def test_the_room_is_what_is_free_less_a_share_of_the_memory(monkeypatch):
     made = fitted()
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (250_500, 1_000_000))
     text = place_large(made, torch.device("cuda", 0))
-    assert text.startswith("on the CPU: rows of ")
-    assert text.endswith("(0.0 MB free on cuda:0)")
+    assert ": on the CPU, moved to cuda:0 in parts" in text
+    assert text.endswith("(0.0 MB free there)")
 
 
 def test_other_buffers_follow_and_numbers_stay_on_the_cpu():

@@ -48,7 +48,7 @@ def test_temperature_without_an_optimum_is_noted() -> None:
     z = torch.eye(3)
     detector = TemperatureScaledMSP()
     fit([detector], [Outputs(z, labels=torch.arange(3))])
-    assert "no temperature within (0.01, 100.0) is optimal" in detector.notes[0]
+    assert "no temperature between 0.01 and 100 is optimal" in detector.notes[0]
     assert (
         "since all images are classified correctly; using the limit 0.01. Fit on outputs of held-out images"
         in detector.notes[0]
@@ -76,9 +76,9 @@ def test_openmax_with_absent_classes_and_single_images() -> None:
     train = Outputs(torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]), labels=torch.tensor([0, 1]))
     detector = OpenMax()
     fit([detector], [train])
-    assert "1 classes have no correctly classified training image (first: [2])" in detector.notes[0]
+    assert "classes without correctly classified training images: 1 (first: 2)" in detector.notes[0]
     assert detector.score(Outputs(5 * normal(9, 3))).isfinite().all()
-    with pytest.raises(RequirementError, match="none of the 2 training images is classified correctly"):
+    with pytest.raises(RequirementError, match="all 2 training images are misclassified"):
         fit([OpenMax()], [Outputs(train.logits, labels=torch.tensor([2, 2]))])
 
 
@@ -117,7 +117,7 @@ def test_lard_errors() -> None:
         fit([LaRD("stem")], [train])
     detector = LaRD("block")
     fit([detector], [train])
-    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, which this backbone does not provide"):
+    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, which is missing"):
         detector.score(Outputs(torch.zeros(2, 3)))
 
 

@@ -162,7 +162,7 @@ def test_memory_does_not_grow() -> None:
 
 def test_states_and_numbers_that_do_not_fit() -> None:
     test = DriftTest([1, 2, 3])
-    with pytest.raises(InvalidArgumentError, match="the state belongs to other ID scores or to another seed"):
+    with pytest.raises(InvalidArgumentError, match="the state was saved with other ID scores or another seed"):
         test.restore(DriftTest([1, 2, 4]).state())
     with pytest.raises(DataError, match="the state is damaged"):
         test.restore(msgspec.structs.replace(test.state(), counts=[1]))
@@ -185,7 +185,7 @@ def test_states_and_numbers_that_do_not_fit() -> None:
 def test_numbers_of_a_state_that_contradict_each_other_are_refused(changed: dict[str, Any]) -> None:
     test = DriftTest(np.arange(1000.0))
     test.update([-1.0] * 2)
-    with pytest.raises(DataError, match="numbers do not match"):
+    with pytest.raises(DataError, match="counts contradict each other"):
         test.restore(msgspec.structs.replace(test.state(), **changed))
 
 
@@ -196,7 +196,7 @@ def test_alarms_that_contradict_their_state_are_refused(changed: dict[str, Any])
     state = test.state()
     test.restore(state)
     assert state.alarm
-    with pytest.raises(DataError, match="numbers do not match"):
+    with pytest.raises(DataError, match="counts contradict each other"):
         test.restore(msgspec.structs.replace(state, alarm=msgspec.structs.replace(state.alarm, **changed)))
 
 

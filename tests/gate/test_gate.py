@@ -277,7 +277,7 @@ def test_a_gate_of_a_run_that_saw_other_pixels_says_so(folder: Path, tmp_path: P
         Gate.load(tmp_path / "run", detector="msp", model=TinyNetwork())
     found = [str(warning.message) for warning in caught if "decoded" in str(warning.message)]
     assert len(found) == (pixels > 0)
-    assert all("differ by up to 26 of 255, and scores of 'msp' by 0.01 of their spread" in text for text in found)
+    assert all("differ by up to 26 of 255, and scores of 'msp' by 0.01 standard deviations" in text for text in found)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])

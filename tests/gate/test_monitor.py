@@ -142,11 +142,11 @@ def test_drift_is_reported_once_and_survives_a_restart(tmp_path: Path) -> None:
 
 def test_files_of_other_monitors_are_refused(tmp_path: Path) -> None:
     Monitor(Told(), drift=DriftTest([1.0, 2.0])).save(tmp_path / "monitor.json")
-    with pytest.raises(InvalidArgumentError, match="the state belongs to other ID scores"):
+    with pytest.raises(InvalidArgumentError, match="the state was saved with other ID scores"):
         Monitor(Told(), drift=DriftTest([1.0, 3.0])).restore(tmp_path / "monitor.json")
     moved = Told()
     moved.threshold = dataclasses.replace(moved.threshold, cut=1.0)
-    with pytest.raises(InvalidArgumentError, match=r"threshold 1.0, got 0"):
+    with pytest.raises(InvalidArgumentError, match=r"threshold 1.0, got one for 0"):
         Monitor(moved).restore(tmp_path / "monitor.json")
     (tmp_path / "monitor.json").write_text("{}")
     with pytest.raises(DataError, match="missing required field"):

@@ -164,7 +164,7 @@ def test_boxes_in_json_have_no_logits_and_the_error_is_short(folder: Path, tmp_p
 
 
 def test_a_temperature_needs_labels_other_than_the_predictions(folder: Path) -> None:
-    with pytest.warns(UserWarning, match="'temperature_scaled_msp' is skipped: it needs labels, not the predictions"):
+    with pytest.warns(UserWarning, match="'temperature_scaled_msp' is skipped: it needs annotated labels"):
         found = evaluated(folder, detectors=[Energy(), TemperatureScaledMSP()], scores=())
     assert found.detectors == ("energy",)
     matched = evaluated(folder, detectors=[TemperatureScaledMSP()], scores=(), fit_on="matched", t_star=0.3)

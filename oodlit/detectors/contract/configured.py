@@ -55,7 +55,7 @@ class Configured(nn.Module):
             KNN(k=10, bank_size=12811)
         """
         if not cls.presets:
-            raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
+            raise UnknownNameError(f"unknown preset {name!r}: {cls.__name__} has no presets; write {cls.__name__}(...)")
         if name not in cls.presets:
             raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
         return construct(cls, {**cls.presets[name], **changes}, Configured)

@@ -127,7 +127,7 @@ class Detector(Configured, ABC):
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
-            raise RequirementError(f"{self!r} requires training images, but got none for {', '.join(missing)}")
+            raise RequirementError(f"{self!r}: expected training images for {', '.join(missing)}, got none")
         if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
             head = head.to("cpu")
         self._fitted = False
@@ -159,7 +159,7 @@ class Detector(Configured, ABC):
             RequirementError: The head is missing.
         """
         if "head" in self.required_needs and head is None:
-            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(...) to fit")
 
     @final
     def forget(self) -> None:
@@ -252,7 +252,7 @@ class Detector(Configured, ABC):
                 scores = self._score_once(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
-                f"{self!r}: expected scores of shape (batch,), got {tuple(scores.shape)} for {len(outputs)} images"
+                f"{self!r}: expected one score per image, shape ({len(outputs)},), got shape {tuple(scores.shape)}"
             )
         return scores.clone()  # never a view of what other detectors read
 
@@ -360,10 +360,10 @@ class Detector(Configured, ABC):
             outputs.require(name)
         for name in ("hidden", "model"):
             if name in needs and getattr(outputs, name) is None:
-                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, which this backbone does not provide")
+                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, which is missing")
         for layer in self.layers:
             if layer not in (outputs.hidden or {}):
-                raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
+                raise InvalidArgumentError(f"{self!r} needs Outputs.hidden[{layer!r}], which is missing")
         if self.required_statistics or "head" in needs:
             check_same(self.fitted_on, outputs.backbone, source=repr(self))
         check_finite(self, outputs, needs)
@@ -376,9 +376,9 @@ class Detector(Configured, ABC):
             self.register_buffer(name, tensor)
 
     def note_classes(self, is_missing: Tensor, what: str) -> None:
-        """Note the classes that are missing something; `what` completes "3 classes ..."."""
+        """Note the classes that are missing something; `what` completes "classes ..."."""
         if classes := is_missing.nonzero().flatten().tolist():
-            self.note(f"{len(classes)} classes {what} (first: {classes[:3]})")
+            self.note(f"classes {what}: {len(classes)} (first: {', '.join(map(str, classes[:3]))})")
 
     def note_setting(self, name: str, value: object, why: str) -> None:
         """Note the value of a setting that is None, such as "dim=24, chosen for 48 features"; it is not a warning."""

@@ -36,7 +36,7 @@ def every_detector(
         given = dict((settings or {}).get(key, {}))
         needed = [p.name for p in signature(kind).parameters.values() if p.default is p.empty and p.name not in given]
         if needed:
-            left_out[key] = f"has no default for {', '.join(needed)}"
+            left_out[key] = f"has settings without a default: {', '.join(needed)}"
             continue
         detector = construct(kind, given, Detector)
         if train_free and detector.required_statistics:

@@ -44,7 +44,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
                 raise InvalidArgumentError(
                     f"fit: expected batches of Outputs, got {type(outputs).__name__}; write Outputs(logits, features)"
                 )
-            check_same(backbone, outputs.backbone, source="the first part of the training images")
+            check_same(backbone, outputs.backbone, source="an earlier batch of training images")
             backbone = outputs.backbone or backbone
             statistics.update(outputs)
     for detector in detectors:

@@ -51,9 +51,9 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
         >>> knn = KNN(k=2)
         >>> fit([knn], [Outputs(features=torch.rand(1000, 250))])  # 1 MB, and the norms
         >>> place_large({"knn": knn}, torch.device("meta"), room=500_000)
-        'on the CPU: rows of knn (1.0 MB), moved in parts for every batch (0.5 MB free on meta)'
+        'bank of knn (1.0 MB): on the CPU, moved to meta in parts for every batch (0.5 MB free there)'
         >>> place_large({"knn": knn}, torch.device("meta"), room=2_000_000)
-        'on meta: rows of knn (1.0 MB)'
+        'bank of knn (1.0 MB): on meta'
     """
     if room is None:
         if device.type != "cuda":
@@ -68,19 +68,19 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
     texts, order, waiting = [], list(detectors), {owner for _, places in left for owner, _, _ in places}
     # Norms are small and may fit where the rows do not: only the place of the rows matters.
     if whole := [(size, places) for size, places in placed if not waiting.issuperset(owner for owner, _, _ in places)]:
-        texts.append(f"on {device}: {_rows_of(whole, order)}")
+        texts.append(f"{_bank(whole, order)}: on {device}")
     if left:
-        free_mb = (room - sum(size for size, _ in placed)) / 1e6
+        free = (room - sum(size for size, _ in placed)) / 1e6
         texts.append(
-            f"on the CPU: {_rows_of(left, order)}, moved in parts for every batch ({free_mb:.1f} MB free on {device})"
+            f"{_bank(left, order)}: on the CPU, moved to {device} in parts for every batch ({free:.1f} MB free there)"
         )
     return "; ".join(texts)
 
 
-def _rows_of(tensors: Sequence[tuple[int, Sequence[Place]]], detectors: Iterable[str]) -> str:
+def _bank(tensors: Sequence[tuple[int, Sequence[Place]]], detectors: Iterable[str]) -> str:
     names = {name for _, places in tensors for name, _, _ in places}
     size = sum(size for size, _ in tensors) / 1e6
-    return f"rows of {', '.join(name for name in detectors if name in names)} ({size:.1f} MB)"
+    return f"bank of {', '.join(name for name in detectors if name in names)} ({size:.1f} MB)"
 
 
 def _host_buffers(detector: nn.Module) -> frozenset[str]:

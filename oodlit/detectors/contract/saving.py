@@ -62,8 +62,8 @@ class FitOrigin:
             mine, theirs = getattr(self, name), getattr(other, name, 0)
             if mine and theirs and mine != theirs:
                 raise FingerprintError(
-                    f"{source} belongs to another backbone, with {name} {mine} instead of {theirs}; fit again, or"
-                    " load the backbone and transform of the fit"
+                    f"{source} belongs to another backbone: {name} differs ({mine} in the fit, {theirs} now); fit"
+                    " again, or load the backbone and transform of the fit"
                 )
         check_same(self.fingerprint, other.fingerprint, source=source)
 
@@ -98,7 +98,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
     """
     unfitted = [name for name, detector in detectors.items() if not detector.is_fitted]
     if unfitted:
-        raise NotFittedError(f"cannot save unfitted detectors: {', '.join(unfitted)}")
+        raise NotFittedError(f"cannot save unfitted detectors: {', '.join(unfitted)}; fit them first")
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
@@ -174,7 +174,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         tensors = load_file(tensor_file)
         if description["checksum"] != _checksum(tensors):
             raise InvalidArgumentError(
-                f"{folder}: the saved detectors are damaged (the checksum of the tensors differs); fit again"
+                f"{folder}: the saved detectors are damaged (the tensors do not match their checksum); fit again"
             )
         return _detectors(description["detectors"], tensors, origin.fingerprint), origin
     except OodlitError:

@@ -24,7 +24,7 @@ def refuse_writes_in_fit(owner: object, statistics: Statistics, head: Head | Non
     if changed:
         raise InvalidArgumentError(
             f"{owner!r} wrote to tensors that other detectors are fitted on: {', '.join(changed)}; use out-of-place"
-            " operations or copy first"
+            " operations, or copy the tensors first"
         )
 
 
@@ -37,8 +37,8 @@ def refuse_writes_in_score(owner: object, outputs: Outputs) -> Iterator[None]:
     """
     if earlier := outputs.changed_fields():
         raise InvalidArgumentError(
-            f"{owner!r}: the outputs were modified after their creation, by an earlier detector or other code"
-            f" ({', '.join(earlier)}); create the outputs again"
+            f"{owner!r}: an earlier detector or other code wrote to fields of the outputs: {', '.join(earlier)}; create"
+            " the outputs again"
         )
     cause: RuntimeError | None = None
     try:
@@ -51,5 +51,5 @@ def refuse_writes_in_score(owner: object, outputs: Outputs) -> Iterator[None]:
     if changed := outputs.changed():
         raise InvalidArgumentError(
             f"{owner!r} wrote to tensors that it shares with other detectors: {', '.join(changed)}; use"
-            " out-of-place operations or copy first"
+            " out-of-place operations, or copy the tensors first"
         ) from cause

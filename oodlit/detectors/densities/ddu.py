@@ -60,7 +60,7 @@ class DDU(Detector):
     requirements = (_covariances_fit,)
     invariances = frozenset({"class_permutation"})
     same_order_as: ClassVar = {
-        "mahalanobis": ("with a tied covariance, the nearest class dominates the sum over classes")
+        "mahalanobis": ("with a tied covariance, the nearest class dominates the sum over classes in DDU")
     }
     presets: ClassVar = {"paper": {"covariance": "full"}}
     reference = Reference(
@@ -69,8 +69,8 @@ class DDU(Detector):
         "CVPR",
         2023,
         "https://arxiv.org/abs/2102.11582",
-        "classes have equal weights; covariances are divided by n; 'tied' is the default, since full"
-        " covariances of ImageNet's classes do not fit in memory",
+        "classes have equal weights; covariances are divided by the number of images; covariance='tied' is the"
+        " default, since full covariances of ImageNet's classes do not fit in memory",
     )
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:

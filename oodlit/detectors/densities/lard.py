@@ -19,7 +19,7 @@ from oodlit.detectors.statistics.feature_bank import exact_scaling
 def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
     channels = facts.channels.get(detector.layer)
     if channels is not None and detector.dim is not None and detector.dim > channels:
-        return f"has dim={detector.dim}, but layer {detector.layer!r} has {channels} channels"
+        return f"has dim={detector.dim}, but layer {detector.layer!r} has {channels} channels; use dim <= {channels}"
     return "" if detector.is_fitted else _too_few(detector, detector.k or 1, facts.num_train)
 
 
@@ -141,7 +141,7 @@ class LaRD(Detector):
         if self.dim is None:
             return torch.eye(width, dtype=centered.dtype)
         if self.dim > width:
-            raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but layer {self.layer!r} has {width} channels")
+            raise InvalidArgumentError(f"{self!r}: layer {self.layer!r} has {width} channels; use dim <= {width}")
         vectors: Tensor = torch.linalg.eigh(centered.T @ centered).eigenvectors
         return vectors.flip(1)[:, : self.dim].contiguous()
 

@@ -67,7 +67,7 @@ class KNN(Detector):
         bank, norms = statistics[FeatureBank].bank(self.bank_size)
         k = default_k(len(bank)) if self.k is None else self.k
         if self.k is None:
-            self.note(f"k={k}, chosen for a bank of {len(bank)} training images; the presets have those of the paper")
+            self.note(f"k={k}, chosen for a bank of {len(bank)} training images; the presets use the k of the paper")
         check_neighbors(self, k, len(bank))
         self.keep(bank=bank, norms=norms, neighbour=torch.tensor(k))
 

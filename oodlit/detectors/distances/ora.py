@@ -46,7 +46,7 @@ class ORA(Detector):
         assert head is not None  # checked by `fit`
         facts = statistics[CorrectMeans]
         present = facts.class_counts > 0
-        self.note_classes(~present, "have no training image and do not count in the mean")
+        self.note_classes(~present, "without training images, which do not count in the mean of the class means")
         mean = facts.class_means[present].mean(dim=0)
         of_mean = head.weight.double() @ mean.to(head.weight.device) + head.offset.double()
         finite = of_mean.isfinite()  # a masked class has a bias of minus infinity

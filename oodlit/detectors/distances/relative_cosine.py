@@ -40,8 +40,8 @@ class RelativeCosine(ConceptDetector):
     reference = replace(
         Cosine.reference,
         deviations=(
-            "the score is the logarithm of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS"
-            " 2022, arXiv 2211.13445)"
+            "the score is the logarithm of the probability; with text embeddings, the detector is MCM"
+            " (Y. Ming, NeurIPS 2022, arXiv 2211.13445)"
         ),
     )
 

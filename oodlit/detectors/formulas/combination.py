@@ -45,7 +45,7 @@ class Combination(Detector):
             if not isinstance(part, Detector):
                 raise InvalidArgumentError(f"{owner}: expected detectors as parts, got {part!r}{detector_hint(part)}")
         if len({repr(part) for part in parts}) < len(parts):
-            raise InvalidArgumentError(f"{owner}: expected parts that differ, got {list(parts)}")
+            raise InvalidArgumentError(f"{owner}: expected every part once, got {', '.join(map(repr, parts))}")
         for place, part in enumerate(parts):
             self.add_module(f"part_{place}", part)
         self.size = size
@@ -79,8 +79,8 @@ class Combination(Detector):
         now = own, version_of(own), [p.fit_id for p in self.modules() if isinstance(p, Detector) and p is not self]
         if self._seen and own is self._seen[0] and now[1] == self._seen[1] and now[2] != self._seen[2]:
             raise NotFittedError(
-                f"{self!r}: a part was fitted or calibrated after this detector, whose state refers to the earlier"
-                " scores; fit this detector again, and call calibrate if it has a held-out calibration"
+                f"{self!r}: a part was fitted or calibrated after the combination, which still uses the earlier scores;"
+                ' fit the combination again, and call calibrate if it has calibration="validation"'
             )
         self._seen = now
 
@@ -106,5 +106,5 @@ class Combination(Detector):
         device = "cpu" if head is None else head.weight.device
         scores = statistics.memo(("scores of the sample", part.identity, self.size), compute)
         if scores.isnan().any():
-            raise RequirementError(f"{self!r}: {part!r} returns NaN for training images; remove it")
+            raise RequirementError(f"{self!r}: {part!r} returns NaN for training images; remove this part")
         return scores

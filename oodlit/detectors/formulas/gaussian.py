@@ -215,7 +215,7 @@ class GaussianDetector(Detector):
         if self.is_relative:
             state, unused = _relative_gaussians(state, statistics[self.moments])
             if unused:
-                self.note(f"{unused} directions of the features do not vary in training, and do not affect the score")
+                self.note(f"directions without variance in the training features, which do not affect scores: {unused}")
         self.keep(**state)
 
     @final

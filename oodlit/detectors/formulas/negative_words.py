@@ -24,8 +24,8 @@ ENTRIES = 2**22
 GROUPS = 16
 """Groups whose cosines with a batch are computed at a time."""
 MISSING = (
-    "needs text embeddings of negative words; write them with oodlit.backbones.negatives.write_negatives and pass"
-    " negatives=FILE"
+    "needs text embeddings of negative words; write a file with oodlit.backbones.negatives.write_negatives and"
+    " pass negatives=FILE"
 )
 
 
@@ -36,8 +36,8 @@ def _no_negatives(detector: "NegativeDetector", facts: BackboneFacts) -> str:
     if not difference(join(text=words.text_sketch), facts.fingerprint):
         return ""
     return (
-        f"needs negatives of the text tower of {facts.name}, but {detector.negatives} has embeddings of another one"
-        f" ({words.text_tower}); write the file again with this text tower"
+        f"needs text embeddings from the text tower of {facts.name}, but {detector.negatives} was written with another"
+        f" text tower ({words.text_tower}); write the file again with the text tower of {facts.name}"
     )
 
 
@@ -73,7 +73,7 @@ class NegativeDetector(Detector):
         super().__init__()
         name = type(self).__name__
         if not isinstance(negatives, str | Path):
-            raise InvalidArgumentError(f"{name}: expected negatives to be the path of a file, got {negatives!r}")
+            raise InvalidArgumentError(f"{name}: expected negatives to be a path, got {type(negatives).__name__}")
         for key, value in (("share", share), ("quantile", quantile)):
             if not 0 < number_of(value) <= 1:
                 raise InvalidArgumentError(f"{name}: expected {key} to be in (0, 1], got {value!r}")
@@ -105,7 +105,7 @@ class NegativeDetector(Detector):
         if words.embeddings.shape[1] != head.width:
             raise InvalidArgumentError(
                 f"{self!r}: expected negatives with {head.width} features, as the head has, got"
-                f" {words.embeddings.shape[1]}; write them with the text tower of this backbone"
+                f" {words.embeddings.shape[1]}; write the file with the text tower of the backbone"
             )
         classes = unit(head.unmasked.weight.double())
         chosen = select(
@@ -118,7 +118,7 @@ class NegativeDetector(Detector):
         if not count:
             raise InvalidArgumentError(
                 f"{self!r}: expected at least {self.groups} selected words, one per group, got {len(chosen)} of"
-                f" {len(words.words)}; lower groups, or raise share"
+                f" {len(words.words)} words; reduce groups or raise share"
             )
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
         rows = unit(words.embeddings[chosen[order]].to(classes))
@@ -126,7 +126,7 @@ class NegativeDetector(Detector):
         prompts = "; ".join(f"{kind}: {', '.join(map(repr, used))}" for kind, used in words.prompts.items())
         self.notes = (
             *self.notes,
-            f"uses {count} of {len(words.words)} words (text tower: {words.text_tower or 'unknown'}; prompts of"
+            f"uses {count} of {len(words.words)} words (text tower: {words.text_tower or 'not recorded'}; prompts of"
             f" {prompts})",
         )
 

@@ -86,7 +86,7 @@ def benjamini_yekutieli(p_values: Float[Tensor, "batch tests"], alpha: float) ->
         tensor([ True, False,  True])
     """
     if not 0 < number_of(alpha) < 1:
-        raise InvalidArgumentError(f"expected alpha to be between 0 and 1, got {alpha!r}")
+        raise InvalidArgumentError(f"benjamini_yekutieli: expected alpha to be between 0 and 1, got {alpha!r}")
     tests = p_values.shape[1]
     harmonic = sum(1 / i for i in range(1, tests + 1))
     limits = alpha * torch.arange(1, tests + 1, device=p_values.device, dtype=torch.float64) / (tests * harmonic)

@@ -32,7 +32,7 @@ def percentile(values: Tensor, percent: float) -> float:
     assert exact is not None  # checked
     flat = values.detach().cpu().numpy().reshape(-1)
     if flat.size == 0:
-        raise InvalidArgumentError("percentile: expected at least one value")
+        raise InvalidArgumentError("percentile: expected at least one value, got none")
     position = exact / 100 * (flat.size - 1)
     below = int(position)
     skipped, near = _near(flat, below)

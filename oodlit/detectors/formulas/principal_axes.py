@@ -60,7 +60,7 @@ class KernelPCA(Detector):
         """Keep the mean of the rows, and the axes left after the first ones that reach a fraction of the variance."""
         used, rest = axes_by_share(moments.total_covariance, share)
         if not used.shape[1]:
-            self.note("the training features have a single direction; scores are distances to it")
+            self.note("the training features have a single direction; scores are distances from this direction")
         by_used = 2 * used.shape[1] < rest.shape[1]  # the distance by the smaller products
         self.keep(mean=moments.mean, used=used[:, : by_used * used.shape[1]], rest=rest[:, by_used * rest.shape[1] :])
 

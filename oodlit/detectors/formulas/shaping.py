@@ -95,8 +95,8 @@ class Shaping(Detector):
             self.log_probability = then is not None and then.log_probability
             return then
         raise InvalidArgumentError(
-            f"{type(self).__name__}: then={then!r} cannot score reshaped features; use a train-free detector of logits"
-            f" or another reshaping{detector_hint(then)}"
+            f"{type(self).__name__}: then={then!r} cannot score reshaped features; use a train-free detector of logits,"
+            f" such as Energy(), or a detector that reshapes features, such as ReAct(){detector_hint(then)}"
         )
 
 
@@ -122,7 +122,7 @@ def check_non_negative(owner: object, features: Features) -> None:
     """
     if not is_traced() and features.numel() and not check_usual(~(features.amin() < 0)):
         raise RequirementError(
-            f"{owner!r} requires non-negative features, as after a ReLU; got {float(features.min()):.3g}"
+            f"{owner!r} requires non-negative features, as after a ReLU, but got {float(features.min()):.3g}"
         )
 
 

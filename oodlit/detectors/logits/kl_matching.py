@@ -40,7 +40,7 @@ class KLMatching(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         probabilities = statistics[ClassProbabilities]
         predicted = probabilities.counts > 0
-        self.note_classes(~predicted, "are never predicted in training and are left out")
+        self.note_classes(~predicted, "predicted for no training image, which are left out")
         means, classes = probabilities.means[predicted], predicted.nonzero()
         log_means = means.clamp(min=torch.finfo(means.dtype).tiny).log()
         # d_kk is close to 1: compute its logarithm from the remainder for the other classes.

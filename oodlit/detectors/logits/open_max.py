@@ -57,7 +57,7 @@ class OpenMax(Detector):
         2016,
         "https://arxiv.org/abs/1511.06233",
         "distances are Euclidean; a sample of at most 50,000 training images is used; the score is the log"
-        " odds instead of -P(unknown)",
+        " odds of the known classes instead of -P(unknown)",
     )
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
@@ -72,7 +72,7 @@ class OpenMax(Detector):
         labels = train_labels(sample, sample.require("logits").shape[1])
         right = sample.predictions == labels
         if not right.any():
-            raise RequirementError(f"{self!r}: none of the {len(labels)} training images is classified correctly")
+            raise RequirementError(f"{self!r}: all {len(labels)} training images are misclassified; check their labels")
         offset = self._offset(sample.require("logits")[right].double())
         self.keep(offset=torch.tensor(offset, dtype=torch.float64))
         logits, labels = _unmasked(sample.require("logits")[right].double() - offset), labels[right]
@@ -82,7 +82,7 @@ class OpenMax(Detector):
         means /= counts.clamp(min=1)[:, None]
         distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
         tails, valid = _largest_per_class(distances, labels, counts, self.tail)
-        self.note_classes(counts == 0, "have no correctly classified training image")
+        self.note_classes(counts == 0, "without correctly classified training images")
         # As in the authors' library, the tail is shifted to start at 1.
         starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
         shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)
@@ -96,8 +96,8 @@ class OpenMax(Detector):
             return 0.0
         offset = float(unmasked.amin())
         self.note(
-            "OpenMax requires clearly positive largest logits, but the mean of the largest logits is"
-            f" {level:.4g}; the smallest logit ({offset:.4g}) is subtracted from all logits"
+            "OpenMax requires the largest logit of an image to be clearly positive, but the mean of the largest logits"
+            f" is {level:.4g}; the smallest of all logits ({offset:.4g}) is subtracted from every logit"
         )
         return offset
 

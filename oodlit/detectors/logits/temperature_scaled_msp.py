@@ -21,7 +21,7 @@ def true_labels(detector: Detector, facts: BackboneFacts) -> str:
     if not facts.predicted_labels or detector.is_fitted:
         return ""
     how = "fit_on='matched' and annotations of the training images (--fit_on matched --train_annotations FILE)"
-    return f"needs labels, not the predictions of the network; pass {how}"
+    return f"needs annotated labels, but the labels of the fit are predictions of the network; pass {how}"
 
 
 @final
@@ -70,8 +70,8 @@ class TemperatureScaledMSP(Detector):
                 right, f"{100 * right:.4g} % of the images are classified correctly"
             )
             self.note(
-                f"no temperature within {LIMITS} is optimal, since {cause}; using the limit {temperature}. Fit"
-                " on outputs of held-out images, as the paper does"
+                f"no temperature between {LIMITS[0]:g} and {LIMITS[1]:g} is optimal, since {cause}; using the limit"
+                f" {temperature:g}. Fit on outputs of held-out images, as the paper does"
             )
         self.keep(temperature=torch.tensor(temperature, dtype=torch.float64))
 

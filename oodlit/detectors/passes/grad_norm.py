@@ -28,7 +28,7 @@ class GradNorm(TrainFreeDetector):
         "NeurIPS",
         2021,
         "https://arxiv.org/abs/2110.00218",
-        "gradients are summed over classes, as in the authors' code; the paper divides by the number of classes",
+        "gradients are summed over classes, as in the authors' code, whereas the paper averages over classes",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

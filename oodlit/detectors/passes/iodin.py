@@ -44,7 +44,7 @@ class IODIN(TrainFreeDetector):
         2024,
         "https://arxiv.org/abs/2411.10794",
         "the score is the logarithm of the probability; gradients are rounded to 2^-20 of the largest gradient"
-        " before they are compared; images stay unchanged if all gradients are zero",
+        " before the pixel with the largest gradient is chosen; images stay unchanged if all gradients are zero",
     )
     extra_passes = 2
 

@@ -68,7 +68,7 @@ class MCDropout(TrainFreeDetector):
         model, images = outputs.model, outputs.require("images")
         assert model is not None  # checked by `score`
         if not any(True for _ in _dropouts(model.network)):
-            raise RequirementError(f"{self!r} needs nn.Dropout with p > 0; this network has none")
+            raise RequirementError(f"{self!r} needs nn.Dropout with p > 0; the network has none")
         contents = outputs.keys or [image.tobytes() for image in images.detach().cpu().float().numpy()]
         hashes = hash_strings(contents).to(images.device)
         total: Tensor | None = None
@@ -97,8 +97,8 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         p = float(layer.p)  # type: ignore[arg-type]  # of a dropout layer
         if len(x) % len(seeds):
             raise RequirementError(
-                f"MCDropout: expected one row of inputs per image in every dropout layer, got {len(x)} rows for"
-                f" {len(seeds)} images"
+                f"MCDropout: expected every dropout layer to have the same number of inputs for each image, got"
+                f" {len(x)} inputs for {len(seeds)} images"
             )
         # Networks that cut images into windows keep the rows of an image together.
         rows = x.reshape(len(seeds), len(x) // len(seeds), *x.shape[1:])

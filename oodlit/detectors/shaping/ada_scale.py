@@ -128,10 +128,10 @@ class AdaSCALE(Detector):
         "arXiv",
         2025,
         "https://arxiv.org/abs/2503.08023",
-        "the distribution F is that of training images, whereas the authors use ID validation images; to follow"
-        " the authors, pass outputs of held-out images to `fit`. In variant l, the mean of the bias is not scaled."
-        " r = 1 if no feature is positive. Gradients are rounded to 2^-20 of the largest gradient before they are"
-        " compared",
+        "the distribution F is computed from training images, whereas the authors use ID validation images; to"
+        " follow the authors, pass outputs of held-out images to `fit`. In variant l, the mean of the bias is not"
+        " scaled. r = 1 if no feature is positive. Gradients are rounded to 2^-20 of the largest gradient before the"
+        " pixels with the smallest gradients are chosen",
     )
     extra_passes = 2
 

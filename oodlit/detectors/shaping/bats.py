@@ -39,9 +39,9 @@ class BATS(Shaping):
         "NeurIPS",
         2022,
         "https://arxiv.org/abs/2210.04200",
-        "clips the input of the head by the mean and deviation of the training images, as in the authors'"
-        " code; the paper uses the values stored in batch normalization; it is unknown how the authors chose"
-        " l, so their values of l count as tuned on OOD data",
+        "clips the input of the head to l standard deviations around the mean of the training images, as in the"
+        " authors' code, whereas the paper uses the mean and deviation stored in batch normalization; the authors"
+        " do not state how they chose l, so their values of l count as tuned on OOD data",
     )
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:

@@ -61,7 +61,7 @@ class OptFS(Detector):
         2024,
         "https://arxiv.org/abs/2402.00865",
         "at most 50,000 training images are used; for form 'energy', theta has the norm 1000 as in the"
-        " authors' code, although a comment there mentions 10",
+        " authors' code, although a comment in this code mentions 10",
     )
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:

@@ -33,9 +33,7 @@ class VRA(Shaping):
 
     assumes_non_negative = True
     same_order_as: ClassVar = {
-        "react": (
-            "features after a ReLU have no low values to cut, so only the upper cut remains, at the same percentile"
-        )
+        "react": ("features after a ReLU have no low values to cut, so only the upper cut remains, as in ReAct")
     }
     statistics = (TrainSample,)
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}

@@ -157,13 +157,13 @@ def _fields(detector: Any) -> frozenset[str]:
         InvalidArgumentError: `TrainSample` does not know a field, or it requires logits that are not in `needs`.
     """
     fields: frozenset[str] = detector.sample_fields
-    unknown = sorted(fields - {*FIELDS, "labels"})
+    unknown = ", ".join(sorted(fields - {*FIELDS, "labels"}))
     if unknown:
-        raise InvalidArgumentError(f"{detector!r}: unknown sample_fields {unknown}; known: {', '.join(FIELDS)}")
+        raise InvalidArgumentError(f"{detector!r}: unknown sample_fields {unknown}. Known: {', '.join(FIELDS)}")
     needed = {"logits" if f in OF_LOGITS else f for f in fields} - {"labels"} - detector.required_needs
     if needed:
         raise InvalidArgumentError(
-            f"{detector!r}: sample_fields reads {', '.join(sorted(needed))}, which is not in `needs`"
+            f"{detector!r}: sample_fields requires {', '.join(sorted(needed))} in `needs` as well"
         )
     return fields
 

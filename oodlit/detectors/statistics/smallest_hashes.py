@@ -93,7 +93,7 @@ class SmallestHashes(Statistic):
             shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
             if shapes != (self._store.shapes or shapes):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}: a batch differs in shape from earlier batches ({shapes})"
+                    f"{type(self).__name__}: expected shapes {self._store.shapes} of earlier batches, got {shapes}"
                 )
             if isinstance(self._store, SmallestRows):
                 self._store.append(columns)
@@ -177,7 +177,7 @@ class SmallestHashes(Statistic):
         if name not in self._store.shapes:
             kept = ", ".join(self._store.shapes)
             remedy = (
-                f"name it in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
+                f"add it to `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
             )
             raise InvalidArgumentError(f"{type(self).__name__}: missing {name}; {remedy}")
         column = self._store.blocks[0][name]

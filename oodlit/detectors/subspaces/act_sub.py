@@ -122,8 +122,8 @@ class ActSub(Detector):
         rank = int((values > 1e-12 * values[0]).sum())
         dim = _balanced(parts, axes, rank) if self.dim is None else self.dim
         if dim >= len(axes) and self.dim is not None:
-            raise InvalidArgumentError(f"{self!r}: expected dim below the number of features {len(axes)}, got {dim}")
-        self.note_setting("dim", dim, f"equal norms in {len(axes)} dimensions")
+            raise InvalidArgumentError(f"{self!r}: expected dim < {len(axes)} (the number of features), got {dim}")
+        self.note_setting("dim", dim, f"equal norms of both parts of the {len(axes)} features")
         self.note_setting("bank_size", sum(map(len, parts)), f"{sample.num_samples} training images")
         decisive, rest = axes[:dim].contiguous(), axes[dim:].T.contiguous()
         self.keep(

@@ -50,8 +50,8 @@ class CoP(KernelPCA):
         2024,
         "https://arxiv.org/abs/2402.02949",
         "the score is the reconstruction error alone, not multiplied by another score; axes of equal variance"
-        " stay together, and at least one axis is left for the error; it is unknown how the authors chose the"
-        " fractions, so these count as tuned on OOD data",
+        " are kept or removed together, and at least one axis is removed; the authors do not state how they chose the"
+        " fractions of the presets, so the presets count as tuned on OOD data",
     )
 
     def __init__(self, variance: float = 0.99) -> None:

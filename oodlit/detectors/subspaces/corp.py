@@ -55,9 +55,9 @@ class CoRP(KernelPCA):
     reference = replace(
         CoP.reference,
         deviations=(
-            "the score is the reconstruction error alone, not multiplied by another score; axes of equal variance stay"
-            " together, and at least one axis is left for the error; the default M depends on the number of features;"
-            " it is unknown how the authors chose their settings, so these count as tuned on OOD data"
+            "the score is the reconstruction error alone, not multiplied by another score; axes of equal variance are"
+            " kept or removed together, and at least one is removed; the default M depends on the number of features;"
+            " the authors do not state how they chose their settings, so the presets count as tuned on OOD data"
         ),
     )
 

@@ -96,9 +96,9 @@ class ViM(ResidualDetector):
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha; alpha uses"
-                f" {level:.4g} instead (the mean difference between the largest and the average logit, or 1 if"
-                " there is none)"
+                f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha; using {level:.4g}"
+                " instead: the mean difference between the largest and the average logit, or 1 if this difference is"
+                " zero"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(

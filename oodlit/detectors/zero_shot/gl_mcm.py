@@ -17,7 +17,7 @@ TOKENS = 16
 
 def _lacks_tokens(detector: "GLMCM", facts: BackboneFacts) -> str:
     if detector.layer in facts.layer_problems:
-        return f"needs the local tokens {detector.layer!r} of from_open_clip(..., local_tokens=True)"
+        return f"needs the layer {detector.layer!r}; build the network with from_open_clip(..., local_tokens=True)"
     channels = facts.channels.get(detector.layer, facts.width)
     if channels == facts.width:
         return ""

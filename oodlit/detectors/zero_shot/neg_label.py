@@ -51,6 +51,6 @@ class NegLabel(NegativeDetector):
         2024,
         "https://arxiv.org/abs/2403.20078",
         "the score is the logarithm of the probability; words are shuffled by a CPU generator, whereas the authors"
-        " use a GPU generator; a word in several WordNet files counts for the first file by name, whereas the"
-        " authors use the first file in the folder listing",
+        " use a GPU generator; a word in several WordNet files is assigned to the first of them by name, whereas"
+        " the authors assign it to the first in the folder listing",
     )
