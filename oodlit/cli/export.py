@@ -31,7 +31,7 @@ def export(
     rules, and settings.
 
     Args:
-        results: folder of the results of one run
+        results: folder of one run; compare several with 'oodlit report'
         latex: LaTeX; requires the package booktabs
         markdown: Markdown (default)
         csv: CSV
