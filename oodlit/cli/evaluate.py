@@ -69,7 +69,7 @@ def evaluate(
 
     Args:
         backbone: timm name, model of a paper (ninco:ResNet50), or class
-        data: class of an OODDataModule, such as ImageNetBenchmark
+        data: OODDataModule class, such as ImageNetBenchmark
         benchmark: name from 'oodlit list benchmarks', instead of --data
         root: folder with the data sets of the benchmark (default: .)
         incomplete: use the sets and images of the benchmark that exist
@@ -84,16 +84,16 @@ def evaluate(
         accelerator: auto, cpu or gpu (default: auto)
         devices: number of processes per machine (default: 1)
         num_nodes: number of machines (default: 1)
-        bank: KNN's bank: process, machine, or auto (by size; default)
+        bank: one KNN bank per process or machine (default: by size)
         precision: forward-pass precision: 32, bf16 or 16
         channels_last: faster memory layout for 16 bits; outputs are verified
         compile: torch.compile mode, such as default or max-autotune
         max_batches: trial: use N batches per data set and device
         dry_run: show first images, memory and time; score nothing
-        batch_size: images per batch and device (default: that of the data)
-        num_workers: worker processes (default: those of the data)
+        batch_size: images per batch and device (default: as set in --data)
+        num_workers: worker processes (default: as set in the data module)
         tpr: share of ID images that are accepted
-        rule: threshold: attained (default; for ninco: interpolated)
+        rule: threshold rule (default: attained; ninco: interpolated)
         controls: check if detectors react to novelty or to shift
         untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)

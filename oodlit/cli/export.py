@@ -31,7 +31,7 @@ def export(
     rules, and settings.
 
     Args:
-        results: folder of the results of one run
+        results: folder of one run; compare several with 'oodlit report'
         latex: LaTeX; requires the package booktabs
         markdown: Markdown (default)
         csv: CSV
@@ -39,7 +39,7 @@ def export(
         intervals: add confidence intervals
         detectors: name of a detector; repeatable (default: all)
         metrics: name of a metric; repeatable (default: headline)
-        prior: fraction of unknown images; table of operating points
+        prior: write operating points for this fraction of unknown images
         max_risk: largest fraction of errors; requires --prior
         coverage: smallest fraction of accepted images; requires --prior
         out: file to write (default: print)

@@ -28,7 +28,7 @@ def _lines(function: Function, name: str) -> Iterator[str]:
     described = {entry.arg_name: " ".join((entry.description or "").split()) for entry in document.params}
     rows = {name: (_shown(p), described[name] + _default(p, described[name])) for name, p in parameters.items()}
     if is_configured:
-        rows["config"] = ("--config PATH", "YAML of options; classes: class_path and init_args")
+        rows["config"] = ("--config PATH", "YAML file; write a class as class_path and init_args")
         rows["print_config"] = ("--print_config", "print the resolved configuration and exit")
     rows["debug"] = ("--debug", "show the traceback of an error")
     width = 4 + max(len(shown) for shown, _ in rows.values())

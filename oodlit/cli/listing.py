@@ -16,7 +16,7 @@ Kind = Literal["detectors", "datasets", "benchmarks", "metrics", "published"]
 
 
 def listing(kind: Kind, *, verbose: bool = False) -> None:
-    """List detectors, data sets, benchmarks, metrics or tables.
+    """List detectors, data, benchmarks, metrics, published tables.
 
     Items of installed plug-ins are listed by package.
 

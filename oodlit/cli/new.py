@@ -19,8 +19,8 @@ _FILES = {
 def detector(name: str, *, out: Path | None = None) -> None:
     """Write a package with a new detector.
 
-    The package has the detector, its tests, a page, an entry point, with which every command finds the installed
-    detector by name, and a README that names what to edit.
+    The package contains the detector, its tests, a documentation page, and a README that explains what to edit. Its
+    entry point lets every command find the installed detector by name.
 
     Args:
         name: name of the class, such as MyScore

@@ -58,7 +58,7 @@ def build(
 
     Args:
         name: a known data set, or your own name
-        source: folder or archive; for generated sets: shards of ID images
+        source: folder or archive; to generate a set: shards of ID images
         out: folder for the shards
         role: role of your set: train, id, ood, shift or unit_test
         file_list: CSV with path, label and group; or text file of paths
@@ -69,7 +69,7 @@ def build(
         shard_size: images per shard
         workers: shards written in parallel
         max_pixels: reject images with more pixels
-        exclude: text file with a wnid and a reason per line, to leave out
+        exclude: classes to leave out: lines of a wnid and a reason
         split: CSV of file,part; part is estimation or test
         release: release of ImageNet-21K (default: fall11)
         estimation: images per class to estimate severity

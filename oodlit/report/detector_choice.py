@@ -49,17 +49,16 @@ def choose(shown: Shown) -> ChosenDetector | None:
     passing, how = _fewest_failures(shown, members)
     timed = [name for name in passing if not math.isnan(shown.costs[name])]
     detector = min(timed, key=lambda name: shown.costs[name]) if timed else passing[0]
-    reasons = [f"no other {shown.unit} is significantly better by {' or '.join(labels)} {_where(shown)}"]
+    text = f"no other {shown.unit} is significantly better by {' or '.join(labels)} {_where(shown)}"
     alone = len(passing) == 1
     if how and len(members) > 1:
         how = how.replace("pass", "passes").replace("fail", "fails")
-        reasons.append(f"only this one of the {len(members)} best {how}" if alone else f"it {how}")
+        text += f", and only this one of the {len(members)} best {how}" if alone else f". It {how}"
     quickest = f"the {'fastest' if timed else 'best'} of {len(passing)}"
     if not alone:
         cost = f" ({two_digits(shown.costs[detector])} ms per image)" if timed else ""
-        reasons.append(f"it is {quickest} such {shown.unit}s{cost}")
+        text += f"{' and' if how else ', and it'} is {quickest} such {shown.unit}s{cost}"
     short = f"{quickest} {shown.unit}s that are not distinguishable from the best"
-    text = f"{', '.join(reasons[:-1])}{', and ' if reasons[1:] else ''}{reasons[-1]}"
     return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
 
 

@@ -49,7 +49,8 @@ def _facts(shown: Shown) -> list[Fact]:
         text, detail = "undefined", "some tests have no images"
         if not math.isnan(least):
             text = f"{sum(c.sort == 0 for c in count.cells)} of {len(count.cells)} detectors"
-            detail = f"fewest failures: {least:.0f} of {len(results.dataset(count.dataset).class_names) or 1}"
+            number = len(results.dataset(count.dataset).class_names) or 1
+            detail = f"the best fails {least:.0f} of {number}" if least else f"number of unit tests: {number}"
         facts.append(Fact("Pass all unit tests", text, detail))
     facts.append(Fact("Images scored", f"{sum(results.run.counts.values()):,}", f"by {len(detectors)} detectors"))
     return facts

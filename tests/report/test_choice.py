@@ -44,18 +44,18 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
     choice = choose(shown(results))
     assert choice is not None
     assert choice.sentence == (
-        "Choose lard: no other detector is significantly better by FPR at 95 % TPR or AUROC averaged over 2 OOD sets,"
-        " it fails the fewest unit tests, and it is the fastest of 2 such detectors (0.2 ms per image)."
+        "Choose lard: no other detector is significantly better by FPR at 95 % TPR or AUROC averaged over 2 OOD sets."
+        " It fails the fewest unit tests and is the fastest of 2 such detectors (0.2 ms per image)."
     )
 
 
 @pytest.mark.parametrize(
     ("failures", "detector", "reason"),
     [
-        ((0, 2, 2, 0), "lard", ", it fails the fewest unit tests, and it is the fastest of 2 such detectors (0.2 ms"),
+        ((0, 2, 2, 0), "lard", ". It fails the fewest unit tests and is the fastest of 2 such detectors (0.2 ms"),
         ((0, 0, 1, 0), "mahalanobis", " sets, and only this one of the 2 best passes all unit tests."),
         ((0, 1, 3, 0), "mahalanobis", " sets, and only this one of the 2 best fails the fewest unit tests."),
-        ((0, 0, 0, 0), "lard", ", it passes all unit tests, and it is the fastest of 2 such detectors (0.2 ms"),
+        ((0, 0, 0, 0), "lard", ". It passes all unit tests and is the fastest of 2 such detectors (0.2 ms"),
     ],
 )
 def test_the_choice_is_one_of_those_that_fail_the_fewest_unit_tests(

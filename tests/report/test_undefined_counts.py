@@ -18,4 +18,4 @@ def test_unknown_failures_are_no_number(tmp_path: Path) -> None:
     write_report({"run": dataclasses.replace(results, table=table)}, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "some tests have no images" in text
-    assert "fewest failures" not in text
+    assert "the best fails" not in text

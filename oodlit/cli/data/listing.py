@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 
 def listing(*, verbose: bool = False) -> None:
-    """List where data sets are served, and their licenses.
+    """List download sources and licenses of data sets.
 
     Args:
         verbose: add addresses, checksums, and what to do by hand
