@@ -233,7 +233,7 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
         read_annotations(tmp_path / "deep.json", "near")
     with pytest.raises(DataError, match="got a list, as in files of predictions"):
         read_annotations(written(tmp_path, []), "near")
-    with pytest.raises(DataError, match=r"missing: categories \(found images, annotations\)"):
+    with pytest.raises(DataError, match=r"missing lists: categories \(found: images, annotations\)"):
         read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
     with pytest.raises(InvalidArgumentError, match="got 'a/b'"):
         read_annotations(written(tmp_path, coco()), "a/b")

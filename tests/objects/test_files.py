@@ -221,7 +221,7 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))
     with pytest.raises(DataError, match="features of the boxes differ in length: 8 in id, 9 in far"):
         evaluate_files(known, {"far": wide}, **given)
-    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on; .* 0 of them above t\* = 2"):
+    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on\. .* 0 of them above t\* = 2"):
         evaluate_files(known, {"far": files(folder, "far")}, **given | {"t_star": 2.0})
 
 

@@ -67,7 +67,7 @@ def test_the_texts_name_the_numbers_of_the_run() -> None:
     texts = {metric.name: metric.text(settings) for metric in table_metrics(settings)}
     assert texts["fpr90"].endswith("keeps 90 % of ID images")
     assert texts["fs_fpr90"].startswith("full spectrum: fpr90")
-    assert texts["accepted90"].endswith("fpr90")
+    assert texts["accepted90"].endswith("keeps 90 % of ID images")
     assert "keeps 80 %" in texts["der80"]
     assert "more than 20 %" in texts["unit_test_failures"]
     assert meaning("mean_der80", settings).startswith("Fraction of wrong decisions")
