@@ -15,7 +15,7 @@ from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper
 _NOTE = (
     "Values are in percent, except thresholds, if {prior:g} % of the images are OOD. Thresholds {wish}. TPR: share of"
     " ID images that are accepted. Accepted: share of all images. Errors: OOD images and wrong predictions, as share of"
-    " the accepted images. Joint AUGRC: share of undetected errors, averaged over all shares of accepted images. Images: {counts}."
+    " the accepted images. Joint AUGRC: share of undetected errors, averaged over the accepted share. Images: {counts}."
 )
 _WISHES = {
     "tpr": "accept at least {:g} % of the ID images",
