@@ -177,7 +177,7 @@ def _is_of_timm(name: str) -> bool:
             f"{error.name}."
         ):  # not one of its imports
             unknown = UnknownNameError.of("backbone", name, timm.list_models())
-            raise UnknownNameError(f"{unknown} To load a class, put {error.name}.py on PYTHONPATH") from None
+            raise UnknownNameError(f"{unknown} To load a class, add the folder of {error.name} to PYTHONPATH") from None
         raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
     return False
 
@@ -213,7 +213,7 @@ def _check_published(name: str, *, config_only: bool = False) -> None:
 
     if name.startswith(_HUB):
         needed = ["config.json"] if config_only else ["model.safetensors", "pytorch_model.bin"]
-        check_hub(name.partition(":")[2], needed, what=f"backbone {name!r}", way_out="use a timm name or an nn.Module")
+        check_hub(name.partition(":")[2], needed, what=f"backbone {name!r}", way_out="pass an nn.Module")
         return
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.hf_hub_id or config.file:

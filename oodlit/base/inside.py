@@ -23,10 +23,10 @@ def file_inside(folder: Path, name: str) -> Path:
         'cache/train-0000.safetensors'
         >>> file_inside(Path("cache"), "../secret")
         Traceback (most recent call last):
-        oodlit.base.errors.DataError: cache: expected a plain file name, got '../secret'
+        oodlit.base.errors.DataError: cache: its index lists '../secret', but expected a file name without folders
     """
     if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
-        raise DataError(f"{folder}: expected a plain file name, got {name[:100]!r}")
+        raise DataError(f"{folder}: its index lists {name[:100]!r}, but expected a file name without folders")
     path = folder / name
     if path.is_symlink() and path.resolve().parent != folder.resolve():
         raise DataError(f"{path} is a link to {path.resolve()} outside the folder; replace the link with the file")

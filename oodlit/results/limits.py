@@ -167,7 +167,7 @@ class Crossing:
         text = f"{row['detector']}: {row['metric']} on {place} is {value}{ends}"
         text += f" (fails if {self.limit.sign} {self.limit.shown_number})"
         if self.classes:
-            text += f"; {', '.join(self.classes)}"
+            text += f"; failed: {', '.join(self.classes)}"
         if self.keys:
             text += f"; images: {some([*map(readable, self.keys)], MAX_KEYS)}"
         return text

@@ -197,10 +197,10 @@ class Verification:
 
     def _check(self, what: str, deviation: float, allowed: float) -> None:
         if not deviation <= allowed:
-            images = " on images that workers decode" if "deviation_of_pixels" in self._found else ""
+            images = " on images that were decoded by workers" if "deviation_of_pixels" in self._found else ""
             raise RequirementError(
-                f"{self._module.name} with {self._asked}: {what} of the first images deviate from those of the plain"
-                f" network{images} by {deviation:.2g} standard deviations, but at most {allowed:g} is allowed; run"
+                f"{self._module.name} with {self._asked}: {what} of the first images deviate by {deviation:.2g}"
+                f" standard deviations from those of the plain network{images}, but at most {allowed:g} is allowed; run"
                 f" without {self._asked}"
             )
 

@@ -131,8 +131,8 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
     original = jpegs._decoded
     monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
     message = (
-        r"^tiny with decode_on_device=True: the logits of the first images deviate from those of the plain network on"
-        r" images that workers decode by .* at most 0\.1 is allowed; run without "
+        r"^tiny with decode_on_device=True: the logits of the first images deviate by .* from those of the plain"
+        r" network on images that were decoded by workers, but at most 0\.1 is allowed; run without "
     )
     with pytest.raises(RequirementError, match=message):
         run(make_data(broken=False, decode_on_device=True))

@@ -287,7 +287,7 @@ def test_an_archive_among_images(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"'bird\.tar\.gz' among 2 images"):
         class_listing(tmp_path / "data", Role.OOD)
     (tmp_path / "data" / "bird.tar.gz").rename(tmp_path / "data" / "cat.tar.gz")  # unpacked beside it
-    with pytest.warns(UserWarning, match=r"left out .* \(first: 'cat\.tar\.gz'"):
+    with pytest.warns(UserWarning, match=r"left out \(first: 'cat\.tar\.gz'"):
         assert len(class_listing(tmp_path / "data", Role.OOD)) == 2
 
 
@@ -305,7 +305,7 @@ def test_invalid_sizes_in_pax_headers(tmp_path: Path, size: int, last: bool) -> 
             tar.addfile(info, io.BytesIO(FILES[name]))
     (tmp_path / "x.tar").write_bytes(file.getvalue())
     (tmp_path / "x.tar.gz").write_bytes(gzip.compress(file.getvalue()))
-    with pytest.raises(DataError, match=r"x\.tar: not an intact"):
+    with pytest.raises(DataError, match=r"x\.tar is not an intact"):
         ShardSource([tmp_path / "x.tar"])
     for name in ("x.tar", "x.tar.gz"):
         with pytest.raises(DataError, match=r"x\.tar.*damaged"):

@@ -119,7 +119,7 @@ def test_labels_by_string_order():
 
 @pytest.mark.parametrize("other", ["imagenetv2-top-images-format-val", "imagenetv2-threshold0.7-format-val"])
 def test_the_other_sets_of_imagenet_v2_are_another_set(other):
-    with pytest.raises(DataError, match=f"imagenetv2-matched-frequency-format-val/.*, found 1 files .first: '{other}"):
+    with pytest.raises(DataError, match=f"imagenetv2-matched-frequency-format-val/.*, found 1 .*first: '{other}"):
         select(describe("imagenet_v2"), [f"{other}/0/a.jpeg"], complete=False)
 
 

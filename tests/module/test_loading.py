@@ -137,5 +137,5 @@ def test_a_checkpoint_with_other_objects_names_a_way_that_exists(tmp_path):
 
 
 def test_a_module_that_is_not_found_is_named():
-    with pytest.raises(UnknownNameError, match=r"'my_networks\.Net'.* put my_networks.py on PYTHONPATH"):
+    with pytest.raises(UnknownNameError, match=r"'my_networks\.Net'.* folder of my_networks to PYTHONPATH"):
         OODModule("my_networks.Net")

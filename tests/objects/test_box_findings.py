@@ -96,7 +96,7 @@ def test_percentages_in_annotations_and_predictions(tmp_path: Path) -> None:
     for text, (name, what) in zip(
         texts, [(n, w) for n in ("val", "near") for w in ("80 boxes", "40 objects")], strict=True
     ):
-        assert text.startswith(f"{name}: all {what} in images of at least 150 pixels end within 9")
+        assert text.startswith(f"{name}: all {what} in images of at least 150 x 150 pixels have no coordinate above 9")
         assert text.endswith("they may be percentages of width and height")
 
 

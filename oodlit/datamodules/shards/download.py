@@ -51,19 +51,19 @@ def download(
                 retried(lambda: _receive(url, part, progress), attempts=attempts, backoff_s=backoff_s, passing=OSError)
             except OSError as error:
                 raise DataError(f"{shown}: {error}; run the command again to continue") from error
-            _check(part, md5, f"{shown}: the download was removed; run the command again")
+            _check(part, md5, shown, "this download was deleted")
             fsync(part)
             part.replace(path)
         else:
-            _check(path, md5, f"{path}: remove or rename this file, and run the command again", keep=True)
+            _check(path, md5, path, "remove or rename this file", keep=True)
     return path
 
 
-def _check(file: Path, md5: str, advice: str, *, keep: bool = False) -> None:
+def _check(file: Path, md5: str, name: object, advice: str, *, keep: bool = False) -> None:
     if md5 and (found := checksum(file)) != md5:
         if not keep:
             file.unlink()
-        raise DataError(f"{advice} (the checksum is wrong: expected MD5 {md5}, got {found})")
+        raise DataError(f"{name}: wrong checksum, expected MD5 {md5}, got {found}; {advice}, and run the command again")
 
 
 def checksum(path: Path) -> str:

@@ -70,9 +70,9 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
     if whole := [(size, places) for size, places in placed if not waiting.issuperset(owner for owner, _, _ in places)]:
         texts.append(f"{_bank(whole, order)}: on {device}")
     if left:
-        free = (room - sum(size for size, _ in placed)) / 1e6
+        unused = (room - sum(size for size, _ in placed)) / 1e6
         texts.append(
-            f"{_bank(left, order)}: on the CPU, moved to {device} in parts for every batch ({free:.1f} MB free there)"
+            f"{_bank(left, order)}: on the CPU, moved to {device} in parts for every batch ({unused:.1f} MB free there)"
         )
     return "; ".join(texts)
 

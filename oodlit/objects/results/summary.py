@@ -124,6 +124,6 @@ def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
     return Text(
         f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images ({100 * row['value']:.1f} %"
-        f" without a box above t* = {settings.t_star:.4g}). Boxes above t*: {row['n_ood']} in {dataset}, {row['n_id']}"
-        f" in {results.id_dataset.name}. Rule for tau: {settings.rule}. Boxes match objects by {settings.rules} rules"
+        f" without a box of confidence above t* = {settings.t_star:.4g}). Boxes above t*: {row['n_ood']} in {dataset},"
+        f" {row['n_id']} in {results.id_dataset.name}. Score threshold tau: {settings.rule}. Rules: {settings.rules}"
     )

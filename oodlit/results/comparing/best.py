@@ -48,7 +48,7 @@ def group_of_best(
     names = [datasets] if isinstance(datasets, str) else list(dict.fromkeys(datasets))
     wanted = (metric or results.settings.fpr_name).removeprefix(MEAN)
     allowed = (results.settings.fpr_name, "auroc", _ID_AUROC)
-    UnknownNameError.check("metric for comparisons on the same images", wanted, allowed)
+    UnknownNameError.check("metric of group_of_best", wanted, allowed)
     infos = [results.dataset(name) for name in names]
     role = Role.ID if wanted == _ID_AUROC else Role.OOD
     if not infos or any(info.role is not role for info in infos):

@@ -34,8 +34,8 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         warn(
-            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images are left out, because"
-            f" they also occur in an earlier set, such as {', '.join(rows.loc[shared, 'key'][:3])}",
+            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in an"
+            f" earlier set and are left out (first: {', '.join(rows.loc[shared, 'key'][:3])})",
             SharedImagesWarning,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)

@@ -87,7 +87,10 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""
     data = problem()
     expected = fitted(factory, data).score(data.tests)
-    for what, lay in {"channels last in memory": _channels_last, "every second row of a tensor": _with_gaps}.items():
+    for what, lay in {
+        "inputs in channels-last memory": _channels_last,
+        "inputs with gaps in memory": _with_gaps,
+    }.items():
         found = fit_on(factory(), [lay(data.train)], data.head).score(lay(data.tests))
         assert_same_scores(found, expected, what=what, rtol=1e-4)
     if "hidden" not in factory().required_needs:
