@@ -84,7 +84,7 @@ def evaluate(
         accelerator: auto, cpu or gpu (default: auto)
         devices: number of processes per machine (default: 1)
         num_nodes: number of machines (default: 1)
-        bank: one KNN bank per process or machine (default: by size)
+        bank: one KNN bank per process or machine (default: auto)
         precision: forward-pass precision: 32, bf16 or 16
         channels_last: faster memory layout for 16 bits; outputs are verified
         compile: torch.compile mode, such as default or max-autotune
@@ -93,7 +93,7 @@ def evaluate(
         batch_size: images per batch and device (default: as set in --data)
         num_workers: worker processes (default: as set in the data module)
         tpr: share of ID images that are accepted
-        rule: threshold rule (default: attained; ninco: interpolated)
+        rule: threshold: attained, or interpolated (default for ninco)
         controls: check if detectors react to novelty or to shift
         untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)

@@ -58,7 +58,7 @@ def build(
 
     Args:
         name: a known data set, or your own name
-        source: folder or archive; to generate a set: shards of ID images
+        source: folder or archive; shards of ID images for generated sets
         out: folder for the shards
         role: role of your set: train, id, ood, shift or unit_test
         file_list: CSV with path, label and group; or text file of paths

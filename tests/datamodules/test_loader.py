@@ -156,7 +156,7 @@ def test_images_without_transform_are_an_error() -> None:
 
 def test_images_of_different_shape_are_an_error() -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", torch.zeros(3, 2, 2)), Sample("1", torch.zeros(3, 2, 3))]))
-    with pytest.raises(InvalidArgumentError, match=r"shapes \(3, 2, 2\) of torch\.float32 and \(3, 2, 3\) of torch"):
+    with pytest.raises(InvalidArgumentError, match=r"\(3, 2, 2\) of torch\.float32 and \(3, 2, 3\) of torch"):
         list(StreamLoader(stream))
 
 

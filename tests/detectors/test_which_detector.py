@@ -182,7 +182,7 @@ def cited() -> Iterator[str]:
     many = ("ninco", "fpr95", "mean of 44 models", 1)
     maha = [percent(MAHALANOBIS_PLUS_PLUS, name, *many) for name in ("Maha++", "Maha")]
     yield f"a mean FPR95 of {maha[0]} % on NINCO over 44 networks; Mahalanobis has {maha[1]} %"
-    yield f"by zero: {percent(ADASCALE, 'LTS', 'far', 'auroc', 'Swin-B', 1)} % far AUROC on a Swin-B"
+    yield f"a far AUROC of {percent(ADASCALE, 'LTS', 'far', 'auroc', 'Swin-B', 1)} % on a Swin-B"
     yield f"over the {len(NINCO.models())} classifiers"
 
 

@@ -12,7 +12,7 @@ def get(name: str, *, out: Path = Path("data")) -> int:
     """Download a known data set, if it needs no login.
 
     Run the command again to continue an interrupted download. Archives are not unpacked, because 'oodlit shards
-    build' reads them as they are. For all other sets, the command prints what to do by hand, and the
+    build' reads them as they are. For a set that it cannot download, the command prints what to do by hand, and the
     exit code is 1.
 
     Args:
