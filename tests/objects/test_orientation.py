@@ -56,7 +56,7 @@ def test_width_and_height_decide(kind: str) -> None:
         assert (read(file(turn, kind), (24, 18)) == np.asarray(plain(kind))).all()
         assert (read(file(turn, kind), (18, 24)) == displayed(turn, kind)).all()
     for turn in (2, 3, 4):
-        with pytest.raises(DataError, match=rf"EXIF orientation {turn}: .* orientation='stored'"):
+        with pytest.raises(DataError, match=rf"EXIF orientation {turn} .* orientation='stored'"):
             turned(file(turn, kind), (24, 18), None)
     with pytest.raises(DataError, match="EXIF orientation 6"):
         turned(file(6, kind, PIXELS[:, :18]), (18, 18), None)
