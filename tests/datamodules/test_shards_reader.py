@@ -46,7 +46,7 @@ def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest:
     assert {sample.key for sample in source.find(wanted)} == wanted
 
 
-@pytest.mark.filterwarnings("ignore:.*without names")
+@pytest.mark.filterwarnings("ignore:.*no class names")
 @pytest.mark.filterwarnings("ignore:.*contains only zeros")
 @settings(max_examples=15)
 @given(
@@ -81,7 +81,7 @@ def test_stream_takes_name_role_and_classes_from_the_manifest(tmp_path: Path) ->
     stream = shard_stream(tmp_path)
     assert (stream.name, stream.role, stream.class_names) == ("sea", Role.SHIFT, ("class 0", "class 1", "class 2"))
     (tmp_path / "_info.json").unlink()
-    with pytest.raises(InvalidArgumentError, match="missing name; pass it"):
+    with pytest.raises(InvalidArgumentError, match="no manifest specifies the name"):
         shard_stream(tmp_path)
 
 

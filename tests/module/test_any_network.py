@@ -122,8 +122,8 @@ def test_one_layer_under_two_names():
 @pytest.mark.parametrize(
     ("give", "message"),
     [
-        (lambda y: {"logits": y, "loss": None}, "expected logits .*got a dict with 'logits', 'loss'"),
-        (lambda y: (y, {"attention": y}), r"expected logits .*got a tuple of 2 \(Tensor, dict\)"),
+        (lambda y: {"logits": y, "loss": None}, "expected logits .*got a dict with .*'logits', 'loss'"),
+        (lambda y: (y, {"attention": y}), r"expected logits .*got a tuple of 2 .*\(Tensor, dict\)"),
         (lambda y: y[:, 0], r"shape \(2,\)"),
         (lambda y: y.argmax(dim=1, keepdim=True), "expected logits.*torch.int64"),
         (lambda y: y.repeat(2, 1), "expected 2 rows of logits, one per image, got 4"),
@@ -145,7 +145,7 @@ def test_nan_logits_are_noticed_by_the_probe():
     "images", [IMAGES.byte(), IMAGES.double(), IMAGES.permute(0, 2, 3, 1), IMAGES[:, :1], IMAGES[None]]
 )
 def test_images_that_the_network_cannot_take_are_named(images):
-    with pytest.raises(InvalidArgumentError, match=r"failed on a batch of shape .* and dtype .* the transform must"):
+    with pytest.raises(InvalidArgumentError, match=r"failed on a batch of shape .* and dtype .* transform must"):
         OODModule(plain()).probe(images)
 
 

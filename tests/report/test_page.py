@@ -313,7 +313,7 @@ def test_words_on_the_page_are_explained(results: Results) -> None:
     assert "correctly classified ID image scores higher than a wrongly classified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
     assert "threshold that keeps 95 % of the correctly classified training images" in found["der95"]
-    assert "threshold that keeps 99 % of the correctly classified training images (" in found["der99"]
+    assert "threshold that keeps 99 % of the correctly classified training images" in found["der99"]
     frame = results.scores[results.scores["dataset"].isin(["val", "far"])]
     infos = [d for d in results.datasets if d.name in ("val", "far")]
     few = terms_of(render({"run": Results.from_scores(frame, infos, results.detectors, tpr=0.9, der=[0.8])}))
