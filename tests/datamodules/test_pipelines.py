@@ -182,8 +182,8 @@ def test_what_a_pipeline_raises_is_named():
     ("item", "message"),
     [
         ({"jpg": b""}, "dictionary with '__key__'"),
-        ({"__key__": "a"}, "expected one image in 'a', got 0"),
-        ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in 'a', got 2"),
+        ({"__key__": "a"}, "expected one image in item 'a', got 0"),
+        ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in item 'a', got 2"),
         ({"__key__": "a", "jpg": b"", "cls": "cat"}, "got 'cat'"),
         ({"__key__": "a", "jpg": 3}, "for 'a', got int"),
         (b"...", "got bytes"),

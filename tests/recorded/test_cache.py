@@ -163,7 +163,7 @@ def test_a_cache_of_another_transform_is_refused(recorded):
 
 
 def test_no_cache_no_half_cache_no_damaged_cache(recorded, tmp_path):
-    with pytest.raises(DataError, match=r"missing cache\.json"):
+    with pytest.raises(DataError, match=r"cache\.json is missing"):
         open_cache(tmp_path)
     folder = recorded_copy(recorded[0], tmp_path / "copy")
     part = sorted(folder.glob("rows-*/*.safetensors"))[1]
