@@ -118,11 +118,12 @@ def _write(results: "ObjectResults", out: Path) -> None:
     """Save results with their page, and print their tables."""
     from oodlit.cli.console import console, say
     from oodlit.cli.running.outcome import not_applicable_lines
-    from oodlit.objects import write_object_report
     from oodlit.objects.results.summary import summary_tables
+    from oodlit.report import write_report
 
     def add_page(folder: Path) -> None:
-        write_object_report(results, folder / "report.html")
+        name = out.resolve().name  # of the final folder: this one is temporary
+        write_report({name: results}, folder / "report.html", folders={name: folder})
 
     results.save(out, add=add_page)  # in one step, so that nothing of an earlier run remains beside the new results
     for table in summary_tables(results):

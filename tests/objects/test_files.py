@@ -277,6 +277,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     found = ObjectResults.load(out)
     assert found.detectors == ("my_score", "energy")
     page = (out / "report.html").read_text()
+    assert "<title>out - oodlit report</title>" in page
     assert "as published for COCO-near" in page
     assert "so the values come from different images" in page
     assert "&lt;b&gt;bike&lt;/b&gt;" in page
