@@ -92,7 +92,7 @@ class TestListings:
     def test_flat_sets(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "images/1.jpg", "images/2.jpg")
         assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
-        with pytest.raises(DataError, match="one folder, 'images'; .*sets of role id require class folders"):
+        with pytest.raises(DataError, match=r"one folder, 'images'; .*sets of role id require class folders"):
             class_listing(source, Role.ID)
         with pytest.raises(DataError, match=r"2 folders are not among the 1 class names \(first: 'a'"):
             class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
