@@ -113,8 +113,8 @@ def test_a_hundred_thousand_images_without_a_change_raise_no_alarm() -> None:
     ("change", "within", "place"),
     [
         (lambda scores: np.where(np.arange(len(scores)) % 20, scores, -9.0), 500, "the lowest 1 % of earlier"),
-        (lambda scores: scores - 1, 100, "among the lowest"),
-        (lambda scores: scores + 1, 100, "among the highest"),
+        (lambda scores: scores - 1, 100, "in the lowest"),
+        (lambda scores: scores + 1, 100, "in the highest"),
         (lambda scores: scores / 4, 100, "the middle 50 % of earlier"),
     ],
 )

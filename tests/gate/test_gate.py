@@ -261,7 +261,7 @@ def test_precisions_of_a_run() -> None:
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
     with precision_context("32-true")(torch.device("cpu")):
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
-    with pytest.raises(InvalidArgumentError, match=r"in precision 32-true, .* got '16-true'"):
+    with pytest.raises(InvalidArgumentError, match=r"in precision 32-true .*got '16-true'"):
         precision_context("16-true")
 
 

@@ -81,7 +81,7 @@ def test_expected_failure_is_excused_and_strict():
     with pytest.raises(ConformanceError, match=r"passes but is expected to fail \(was broken\)"):
         stale.raise_if_failed()
     idle = check_detector(MSP, expected_failures={"check_refit": "old"}, only="refit")
-    with pytest.raises(ConformanceError, match=r"does not apply \(does not use training images\)"):
+    with pytest.raises(ConformanceError, match=r"does not use training images, .*does not apply"):
         idle.raise_if_failed()
 
 
@@ -104,7 +104,7 @@ def test_what_is_no_factory_is_refused(factory, message):
 
 
 def test_inapplicable_detector_is_refused_with_the_reason():
-    with pytest.raises(RequirementError, match=r"ASH\(\) does not apply to signed_problem: requires non-negative"):
+    with pytest.raises(RequirementError, match=r"ASH\(\) does not apply to signed_problem: .*non-negative"):
         check_detector(ASH, problem=signed_problem)
 
 
