@@ -16,7 +16,7 @@ Kind = Literal["detectors", "datasets", "benchmarks", "metrics", "published"]
 
 
 def listing(kind: Kind, *, verbose: bool = False) -> None:
-    """List detectors, data, benchmarks, metrics, published tables.
+    """List detectors, data, benchmarks, metrics, or tables.
 
     Items of installed plug-ins are listed by package.
 

@@ -143,7 +143,7 @@ def meaning(name: str, settings: Settings) -> str:
 
     Example:
         >>> meaning("aurc", Settings())
-        'Mean over all k of the share of errors among the images with the k highest scores; lower is better.'
+        'Share of errors among the k images with the highest scores, averaged over all k; lower is better.'
     """
     if (metric := _metric_of(name)) is None:
         return ""

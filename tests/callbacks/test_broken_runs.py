@@ -121,7 +121,7 @@ def test_a_fit_that_breaks_half_way_is_not_taken_for_the_earlier_one(monkeypatch
     with pytest.raises(RuntimeError, match="the fit breaks"):
         make_trainer(detection).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
     data = OODDataModule(make_streams(with_train=False))
-    with pytest.raises(RequirementError, match="mahalanobis: needs training images"):
+    with pytest.raises(RequirementError, match="mahalanobis: need training images"):
         make_trainer(detection).predict(make_module(), data, return_predictions=False)
 
 

@@ -213,7 +213,7 @@ def test_a_run_that_was_interrupted_keeps_its_finished_pool(results, tmp_path):
     broken = Stream(last.name, last.role, BrokenLate(last.source), last.class_names)
     with pytest.raises(DataError, match="the disk is gone"):
         run([MSP(), Energy()], streams=[*id_stream(), make_pool(), broken], output_dir=tmp_path, batch_size=9)
-    with pytest.warns(UnfinishedRunWarning, match="finished: val, pool; missing: shifted"):
+    with pytest.warns(UnfinishedRunWarning, match="finished data sets: val, pool; missing: shifted"):
         kept = Results.load(tmp_path)
     pd.testing.assert_frame_equal(
         kept.table.query("dataset == 'pool'"), results.table.query("dataset == 'pool'"), check_index_type=False

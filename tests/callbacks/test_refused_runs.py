@@ -72,7 +72,7 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
 
     module = OODModule(TinyHiddenHeadNet(), transform=torch.nn.Identity())
     with (
-        pytest.warns(FindingWarning, match="by chance"),
+        pytest.warns(FindingWarning, match="chance level"),
         pytest.warns(UserWarning, match=r"'vim' is skipped: it needs the linear head"),
     ):
         detection = run([MSP(), ViM()], module=module)

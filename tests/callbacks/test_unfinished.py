@@ -49,7 +49,7 @@ def test_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp_pa
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
     assert "read them with Results.load" in caught.value.__notes__[0]
     whole = run([MSP(), Mahalanobis()]).results
-    with pytest.warns(UnfinishedRunWarning, match="finished: train, val, far; missing: tests, shifted"):
+    with pytest.warns(UnfinishedRunWarning, match="finished data sets: train, val, far; missing: tests, shifted"):
         results = Results.load(tmp_path)
     assert results.run.unfinished.missing == ["tests", "shifted"]
     for name in ("msp", "mahalanobis"):

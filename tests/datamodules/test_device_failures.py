@@ -196,12 +196,12 @@ def test_benchmarks_take_it(tmp_path):
 
 
 def test_devices_that_decode_nothing_are_refused(monkeypatch):
-    with pytest.raises(RequirementError, match=r"JPEGs on the device 'meta' \(expected one of cuda, cpu\); leave"):
+    with pytest.raises(RequirementError, match=r"JPEGs on the device 'meta' \(expected one of cuda, cpu\); omit"):
         StreamLoader(mixed(), RESIZED, decode_on="meta")
     monkeypatch.setattr(jpegs, "_decoded", fails_on(set(range(100_000))))
     check_device.cache_clear()
     try:
-        with pytest.raises(RequirementError, match=r"the device 'cpu' \(nvjpegDecodeBatched failed: 5\); leave"):
+        with pytest.raises(RequirementError, match=r"the device 'cpu' \(nvjpegDecodeBatched failed: 5\); omit"):
             StreamLoader(mixed(), RESIZED, decode_on="cpu")
     finally:
         check_device.cache_clear()
@@ -211,7 +211,7 @@ def test_a_torchvision_without_decoders_is_refused(monkeypatch):
     monkeypatch.delattr("torchvision.io.decode_jpeg")
     check_device.cache_clear()
     try:
-        with pytest.raises(RequirementError, match=r"device 'cpu' \(cannot import name 'decode_jpeg' .* leave"):
+        with pytest.raises(RequirementError, match=r"device 'cpu' \(cannot import name 'decode_jpeg' .* omit"):
             StreamLoader(mixed(), RESIZED, decode_on="cpu")
     finally:
         check_device.cache_clear()

@@ -176,5 +176,5 @@ def test_the_temporary_folder_goes_with_the_object():
 
 
 def test_bad_number_of_images():
-    with pytest.raises(InvalidArgumentError, match="got 0"):
+    with pytest.raises(InvalidArgumentError, match="got count=0"):
         DigitsBenchmark(per_test=0)

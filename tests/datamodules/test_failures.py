@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from oodlit.base.text.readable import readable
 from oodlit.datamodules.failures import Failure, WorkerTraceback
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.shards import shard_stream
@@ -79,7 +80,7 @@ def test_a_fault_names_key_and_shard_and_keeps_the_error(
     what = {"transform": "the transform", "decode": "the decoder"}[part]
     shard = tmp_path / "tiny-000000.tar"
     assert str(error) == (
-        f"'tiny/{first}' (shard {shard}): {what} failed: TwoArgumentsError: (7, \"a fault of the user's\")"
+        f"'tiny/{readable(first)}' (shard {shard}): {what} failed (TwoArgumentsError: (7, \"a fault of the user's\"))"
     )
     cause = error.__cause__
     assert isinstance(cause, TwoArgumentsError)
@@ -147,7 +148,7 @@ class FaultySource:
 )
 def test_a_fault_of_the_source_names_the_place(workers: int, source: object, place: str) -> None:
     error = caught(StreamLoader(Stream("s", Role.OOD, source), plain, num_workers=workers))
-    assert str(error) == f"data set 's': {place}: TwoArgumentsError: (7, \"a fault of the user's\")"
+    assert str(error) == f"data set 's': {place} (TwoArgumentsError: (7, \"a fault of the user's\"))"
     assert isinstance(error.__cause__, TwoArgumentsError)
 
 

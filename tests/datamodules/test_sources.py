@@ -43,7 +43,7 @@ class TestFileSource:
 
     def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
         source = FileSource([tmp_path / "no.png"])
-        with pytest.raises(DataError, match=r"data set 's': .*no\.png, key 'no%2Epng': cannot be read: .*No such file"):
+        with pytest.raises(DataError, match=r"data set 's': .*no\.png, key 'no\.png': cannot be read: .*No such file"):
             list(StreamLoader(Stream("s", Role.OOD, source)))
 
     def test_refusals(self, tmp_path: Path) -> None:

@@ -128,5 +128,5 @@ def test_a_data_module_draws_them_for_its_id_images() -> None:
     assert data.streams[1].class_names == tuple(UNIT_TESTS)
     with pytest.raises(InvalidArgumentError, match="'unit_tests' occurs twice"):
         OODDataModule([inside, data.streams[1]], unit_tests=2)
-    with pytest.raises(InvalidArgumentError, match="got 0"):
+    with pytest.raises(InvalidArgumentError, match="got count=0"):
         OODDataModule([inside], unit_tests=0)

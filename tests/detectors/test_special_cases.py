@@ -111,7 +111,7 @@ def test_lard_errors() -> None:
     train = hidden_problem(9, 0)
     with pytest.raises(InvalidArgumentError, match="k=50, but there are 9 training images"):
         fit([LaRD("block", density="knn", k=50)], [train])
-    with pytest.raises(InvalidArgumentError, match="dim=6, but layer 'block' has 5 channels"):
+    with pytest.raises(InvalidArgumentError, match=r"dim=6\): layer 'block' has 5 channels"):
         fit([LaRD("block", dim=6)], [train])
     with pytest.raises(InvalidArgumentError, match="the hidden activation 'stem' was not captured; captured: block"):
         fit([LaRD("stem")], [train])

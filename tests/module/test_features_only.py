@@ -82,7 +82,7 @@ def test_timm_names_without_classes(name):
 
 def test_maps_and_tokens_are_not_pooled_implicitly():
     network = timm.create_model("resnet18", num_classes=0, global_pool="")
-    with pytest.raises(InvalidArgumentError, match=r"features.*; pool it"):
+    with pytest.raises(InvalidArgumentError, match=r"features.*; pool the features"):
         OODModule(network).probe(images_for("resnet18", network))
 
 

@@ -52,7 +52,7 @@ def test_figures_of_many_detectors_and_several_models(results):
     assert len(many.plot("score_histograms").axes) == 12
     figure = plots.accuracy_fpr([results, results], names=["one", "two"])
     assert [t.get_text() for t in figure.axes[0].texts] == ["one", "two"]
-    with pytest.raises(InvalidArgumentError, match="2 results and 1 names"):
+    with pytest.raises(InvalidArgumentError, match=r"one entry per result \(2\), got 1"):
         plots.accuracy_fpr([results, results], names=["one"])
     with pytest.raises(UnknownNameError, match="unknown detector 'god' in these results; did you mean 'good'"):
         results.plot("roc", detectors=["god"])

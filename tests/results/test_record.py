@@ -144,7 +144,7 @@ def test_files_are_bounded_by_size_and_depth(tmp_path: Path) -> None:
     assert read_json(file, dict, max_bytes=100, max_depth=3) == {"a": [[1]]}
     with pytest.raises(DataError, match=r"a\.json: expected at most 3 bytes"):
         read_json(file, dict, max_bytes=3)
-    with pytest.raises(DataError, match=r"a\.json: expected at most 2 nested"):
+    with pytest.raises(DataError, match=r"a\.json: expected at most 2 levels of nested"):
         read_json(file, dict, max_depth=2)
     with pytest.raises(DataError, match="deep: not valid JSON"):
         parse_json(b"[" * 100_000, list, where="deep")
