@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from oodlit.base.errors import NotFittedError
 from oodlit.detectors import KNN, MSP, SIRC, Combined, Detector, Energy, Mahalanobis, TrainFreeDetector, fit, load, save
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.outputs import Outputs
@@ -121,4 +122,7 @@ def test_a_changed_fit_is_scored_anew() -> None:
     inner_again = next(iter(outer.nested_detectors()))
     assert isinstance(inner_again, Combined)
     inner_again.calibrate([train.select(slice(0, 9))])
+    with pytest.raises(NotFittedError, match="a part was fitted or calibrated after the combination"):
+        outer.score(train)
+    outer.calibrate([train])
     assert not torch.equal(outer.score(train), before)

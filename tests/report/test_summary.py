@@ -67,7 +67,7 @@ def test_narrow_terminals_lose_intervals_then_columns_and_never_names() -> None:
     assert "[" in " ".join(lines[200])
     for width in (120, 80, 60, 49):
         assert "[" not in " ".join(lines[width])
-        assert "Intervals" in " ".join(lines[width])
+        assert "intervals" in " ".join(lines[width])
     assert headings[120].count("AUROC %") == headings[200].count("AUROC %") == 2
     assert headings[80].count("FPR@95 %") == 2
     assert headings[60].count("AUROC %") < 2

@@ -113,7 +113,7 @@ def test_own_entries_are_kept_and_known_ones_are_joined() -> None:
     [
         ({"counts": {"val": "many"}}, r"Expected `int`, got `str` - at `\$\.counts"),
         ({"skipped": [{"key": "val/0"}]}, r"missing required field `reason` - at `\$\.skipped\[0\]`"),
-        ({"format": FORMAT + 1}, f"expected format {FORMAT}, got {FORMAT + 1}"),
+        ({"format": FORMAT + 1}, f"expected format {FORMAT} or older, got {FORMAT + 1}"),
         ({"datasets": [{"name": "", "role": "id"}]}, r"at `\$\.datasets\[0\]`"),
     ],
 )

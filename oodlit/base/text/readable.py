@@ -11,9 +11,11 @@ def readable(text: str) -> str:
         >>> readable("first near/nine/1658%2Epng"), readable("a/line%0Abreak"), readable("https://a.org/b%2Ec")
         ('first near/nine/1658.png', 'a/line%0Abreak', 'https://a.org/b%2Ec')
     """
-    return re.sub(
-        r"\S+", lambda word: word[0] if "://" in word[0] else re.sub("(?:%[0-9A-F]{2})+", _decoded, word[0]), text
-    )
+    return re.sub(r"\S+", _shown, text)
+
+
+def _shown(word: re.Match[str]) -> str:
+    return word[0] if "://" in word[0] else re.sub("(?:%[0-9A-F]{2})+", _decoded, word[0])
 
 
 def _decoded(found: re.Match[str]) -> str:
