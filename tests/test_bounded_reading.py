@@ -179,7 +179,7 @@ def test_manifests_are_bounded(tmp_path: Path) -> None:
     deep = json.loads(manifest.read_text())
     next(iter(deep["splits"].values()))["extra"] = {"a": json.loads("[" * 120 + "]" * 120)}
     manifest.write_text(json.dumps(deep))
-    with refused("at most 100 nested"):
+    with refused("at most 100 levels of nested"):
         read_info(tmp_path)
     with manifest.open("wb") as file:
         file.truncate(MAX_MANIFEST_BYTES + 1)

@@ -128,8 +128,8 @@ def test_means_of_a_finished_run_limits_and_errors() -> None:
     assert near.pooled(["near_b", "far_a"]).settings.aggregates == {}
     for wrong, match in (
         ({"val": ["near_a"]}, "names a data set"),
-        ({"near": ["near_a", "near_a"]}, "'near' requires at least one data set"),
-        ({"near": []}, "'near' requires at least one data set"),
+        ({"near": ["near_a", "near_a"]}, "expected 'near' to be a mean over distinct data sets"),
+        ({"near": []}, "expected 'near' to be a mean over distinct data sets"),
         ({"near": ["v2"]}, "role shift"),
         ({"near": "near_a"}, "list of data sets"),
     ):
