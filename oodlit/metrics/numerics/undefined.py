@@ -13,6 +13,7 @@ def undefined(metric: str, reason: str) -> float:
     """Return NaN with one `UndefinedMetricWarning` that names the metric and the reason.
 
     Example:
+        >>> import warnings
         >>> with warnings.catch_warnings(record=True) as caught:
         ...     warnings.simplefilter("always")
         ...     value = undefined("auroc", "there is no OOD score")
