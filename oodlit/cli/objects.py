@@ -74,7 +74,7 @@ def evaluate(
         tau_rule: threshold: quantile or normal (default: by --rules)
         tpr: share of ID boxes to keep (default: 0.95)
         iou: overlap (IoU) that counts as a hit
-        rules: metrics: exact, or published (FMIYC)
+        rules: metrics: exact or published (FMIYC)
         fit_on: boxes: predicted or matched
         repair: crop boxes to the image; drop empty or ignored ones
         bootstrap: repetitions for intervals, 0 = none

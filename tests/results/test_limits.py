@@ -159,7 +159,9 @@ def test_what_is_said_of_a_class() -> None:
 def test_what_is_said_of_unit_tests() -> None:
     assert RESULTS.threshold("mine") == 5.0
     (found,) = crossings(RESULTS, ["mine: unit_test_failures > 0"])
-    assert str(found) == "mine: unit_test_failures on tests is 1 (fails if > 0); failed: white; images: tests/1-8, tests/1-9"
+    assert str(found) == (
+        "mine: unit_test_failures on tests is 1 (fails if > 0); failed: white; images: tests/1-8, tests/1-9"
+    )
     assert failed_tests(RESULTS, "mine", "tests") == ["white"]
     (many,) = crossings(RESULTS, ["other: unit_test_failures > 0"])
     assert str(many).endswith("tests/0-3, tests/0-4 and 15 more")
