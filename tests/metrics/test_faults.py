@@ -186,7 +186,7 @@ def test_undefined_values_give_their_reason(function, reason):
 def test_an_empty_class_is_not_left_out_of_a_mean():
     with pytest.warns(m.UndefinedMetricWarning) as caught:
         assert math.isnan(m.mean_over_classes([1.0], [[0.0], []]))
-    assert any("no value for 1 classes" in str(w.message) for w in caught)
+    assert any("no value for 1 of 2 classes" in str(w.message) for w in caught)
 
 
 def test_the_denominator_is_the_number_of_ood_images():
