@@ -142,18 +142,19 @@ def check_head(owner: object, head: Head) -> None:
         raise InvalidArgumentError(f"{owner!r}: the head contains NaN or infinite values; check its weights")
 
 
-def check_int(owner: str, name: str, value: object, *, at_least: int = 1, optional: bool = False) -> None:
-    """Refuse a setting that is not an integer or is too small; None is allowed if `optional`.
+def check_ints(owner: str, *, at_least: int = 1, optional: bool = False, **settings: object) -> None:
+    """Refuse settings that are not integers or are too small; None is allowed if `optional`.
 
     Raises:
-        InvalidArgumentError: `value` is not an int, or below `at_least`.
+        InvalidArgumentError: A setting is not an int, or below `at_least`.
     """
-    if value is None and optional:
-        return
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgumentError(f"{owner}: expected {name} to be an integer >= {at_least}, got {value!r}")
-    if value < at_least:
-        raise InvalidArgumentError(f"{owner}: expected {name} to be at least {at_least}, got {value}")
+    for name, value in settings.items():
+        if value is None and optional:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidArgumentError(f"{owner}: expected {name} to be an integer >= {at_least}, got {value!r}")
+        if value < at_least:
+            raise InvalidArgumentError(f"{owner}: expected {name} to be at least {at_least}, got {value}")
 
 
 def check_seed(owner: str, value: object) -> None:
@@ -162,7 +163,7 @@ def check_seed(owner: str, value: object) -> None:
     Raises:
         InvalidArgumentError: It is not.
     """
-    check_int(owner, "seed", value, at_least=0)
+    check_ints(owner, seed=value, at_least=0)
     if isinstance(value, int) and value > LARGEST_SEED:
         raise InvalidArgumentError(f"{owner}: expected seed to be at most {LARGEST_SEED}, got {value}")
 
@@ -177,16 +178,17 @@ def number_of(value: object) -> float:
     return float(value) if not isinstance(value, bool) and isinstance(value, Real) else float("nan")
 
 
-def check_positive(owner: str, name: str, value: object, *, or_zero: bool = False) -> None:
-    """Refuse a setting that is not a positive, finite number; zero is allowed if `or_zero`.
+def check_positive(owner: str, *, or_zero: bool = False, **settings: object) -> None:
+    """Refuse settings that are not positive, finite numbers; zero is allowed if `or_zero`.
 
     Raises:
-        InvalidArgumentError: `value` is not a number, is NaN, infinite or too small.
+        InvalidArgumentError: A setting is not a number, is NaN, infinite or too small.
     """
-    number = number_of(value)
-    if not (0 < number < float("inf") or (or_zero and number == 0)):
-        needed = "a finite number >= 0" if or_zero else "a positive, finite number"
-        raise InvalidArgumentError(f"{owner}: expected {name} to be {needed}, got {value!r}")
+    for name, value in settings.items():
+        number = number_of(value)
+        if not (0 < number < float("inf") or (or_zero and number == 0)):
+            needed = "a finite number >= 0" if or_zero else "a positive, finite number"
+            raise InvalidArgumentError(f"{owner}: expected {name} to be {needed}, got {value!r}")
 
 
 def check_names(owner: str, name: str, value: object) -> None:

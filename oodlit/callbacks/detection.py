@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from oodlit._lightning import pl
-from oodlit.base.checks import check_choice, check_int
+from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.roles import Role
 from oodlit.callbacks.with_detectors import WithDetectors
 from oodlit.datamodules.thinning import MAX_TO_CLASSIFY
@@ -98,8 +98,7 @@ class OODDetection(WithDetectors):
         bank: Copies = "auto",
     ) -> None:
         super().__init__(IMAGES, detectors, fitted, Options(output_dir, strict, record, resume, keep_every_s))
-        check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
-        check_int("OODDetection", "explain", explain, at_least=0)
+        check_ints("OODDetection", num_thumbnails=num_thumbnails, explain=explain, at_least=0)
         check_figures("OODDetection", log_figures)
         check_choice("OODDetection", "bank", bank, get_args(Copies))
         self.train_thresholds = train_thresholds

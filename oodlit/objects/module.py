@@ -12,7 +12,7 @@ from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import is_random, place_of
 from oodlit.backbones.identity import WeightsHash
 from oodlit.backbones.loading import class_name, eval_mode
-from oodlit.base.checks import check_int
+from oodlit.base.checks import check_ints
 from oodlit.base.errors import InvalidArgumentError, OodlitError
 from oodlit.base.fingerprint import join
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
@@ -61,7 +61,7 @@ class ObjectModule(Module):
         super().__init__()
         if not 0 <= min_confidence < 1:
             raise InvalidArgumentError(f"ObjectModule: expected min_confidence to be in [0, 1), got {min_confidence}")
-        check_int("ObjectModule", "cells", cells)
+        check_ints("ObjectModule", cells=cells)
         self.reader = reader_of(network)
         self.network = self.reader.network
         self.name = name or class_name(self.network)

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.base.checks import check_int
+from oodlit.base.checks import check_ints
 from oodlit.detectors import (
     ASH,
     CSP,
@@ -282,7 +282,7 @@ def test_labels_without_a_logit_are_refused(make: Callable[[], Detector]) -> Non
 @pytest.mark.parametrize("value", [2.5, True, "3", None, 1.0])
 def test_settings_that_are_no_whole_numbers(value: object) -> None:
     with pytest.raises(InvalidArgumentError, match=re.escape(f"KNN: expected k to be an integer >= 1, got {value!r}")):
-        check_int("KNN", "k", value)
+        check_ints("KNN", k=value)
 
 
 @pytest.mark.parametrize("value", ["90", True, None, float("nan"), -1, 101.0])

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int
+from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import DOUBLE_ERROR, RELATIVE_FLOOR, TOLERANCE, class_distances, class_gaussians
@@ -76,7 +76,7 @@ class DDU(Detector):
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
         super().__init__()
         check_choice("DDU", "covariance", covariance, STATISTICS)
-        check_int("DDU", "max_bytes", max_bytes)
+        check_ints("DDU", max_bytes=max_bytes)
         self.covariance = covariance
         self.max_bytes = max_bytes
         self.statistics = (STATISTICS[covariance],)

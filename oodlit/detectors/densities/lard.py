@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int, check_seed
+from oodlit.base.checks import check_choice, check_ints, check_seed
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
@@ -89,9 +89,8 @@ class LaRD(Detector):
     ) -> None:
         super().__init__()
         check_choice("LaRD", "density", density, ("mahalanobis", "knn", "gmm"))
-        check_int("LaRD", "dim", dim, optional=True)
-        check_int("LaRD", "k", k, optional=True)
-        check_int("LaRD", "components", components)
+        check_ints("LaRD", dim=dim, k=k, optional=True)
+        check_ints("LaRD", components=components)
         check_seed("LaRD", seed)
         self.layer = layer
         self.density = density

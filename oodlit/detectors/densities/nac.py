@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import check_int, check_positive
+from oodlit.base.checks import check_ints, check_positive
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs
 from oodlit.detectors.contract import Detector, Reference
@@ -70,13 +70,12 @@ class NAC(Detector):
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:
         super().__init__()
-        check_int("NAC", "bins", bins, at_least=4)
-        check_int("NAC", "enough", enough)
-        check_int("NAC", "images", images)
+        check_ints("NAC", bins=bins, at_least=4)
+        check_ints("NAC", enough=enough, images=images)
         if bins % 2:
             raise InvalidArgumentError(f"NAC: expected bins to be even, got {bins}")
         if steepness is not None:
-            check_positive("NAC", "steepness", steepness)
+            check_positive("NAC", steepness=steepness)
         self.bins, self.enough, self.steepness, self.images = bins, enough, steepness, images
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

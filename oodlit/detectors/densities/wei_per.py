@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int, check_positive, check_seed, is_traced
+from oodlit.base.checks import check_choice, check_ints, check_positive, check_seed, is_traced
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, InPlaceBins, divergence, smoothed
@@ -111,12 +111,10 @@ class WeiPer(Detector):
     ) -> None:
         super().__init__()
         counts = {"copies": copies, "bins": bins, "smooth": smooth, "smooth_logits": smooth_logits, "images": images}
-        for name, value in counts.items():
-            check_int("WeiPer", name, value)
+        check_ints("WeiPer", **counts)
         check_seed("WeiPer", seed)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
-        for name, number in weights.items():
-            check_positive("WeiPer", name, number, or_zero=True)
+        check_positive("WeiPer", **weights, or_zero=True)
         self.copies, self.strength, self.bins, self.images, self.seed = copies, strength, bins, images, seed
         self.logits_weight, self.softmax_weight = logits_weight, softmax_weight
         self.smooth, self.smooth_logits = smooth, smooth_logits

@@ -4,7 +4,7 @@ from typing import ClassVar, final
 
 import torch
 
-from oodlit.base.checks import check_int
+from oodlit.base.checks import check_ints
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
@@ -55,8 +55,7 @@ class KNN(Detector):
 
     def __init__(self, k: int | None = None, bank_size: int | None = None) -> None:
         super().__init__()
-        check_int("KNN", "k", k, optional=True)
-        check_int("KNN", "bank_size", bank_size, optional=True)
+        check_ints("KNN", k=k, bank_size=bank_size, optional=True)
         if bank_size is not None and k is not None and k > bank_size:
             raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
         self.k = k

@@ -3,7 +3,6 @@
 from typing import final
 
 from oodlit.base.checks import check_positive
-from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus
 from oodlit.detectors.formulas.gaussian import GaussianDetector
@@ -49,12 +48,9 @@ class Mahalanobis(GaussianDetector):
 
     def __init__(self, power: float = 0.0) -> None:
         super().__init__()
-        check_positive("Mahalanobis", "power", power, or_zero=True)
+        check_positive("Mahalanobis", power=power, or_zero=True)
         self.power = power
         self.moments = power_moments(float(power))
         self.statistics = (self.moments,)
         if power:
             self.invariances = MahalanobisPlusPlus.invariances
-
-    def _score(self, outputs: Outputs) -> Scores:
-        return -self._nearest(outputs)

@@ -44,7 +44,7 @@ class NCI(Detector):
 
     def __init__(self, alpha: float = 1e-4) -> None:
         super().__init__()
-        check_positive("NCI", "alpha", alpha, or_zero=True)
+        check_positive("NCI", alpha=alpha, or_zero=True)
         self.alpha = alpha
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -4,7 +4,7 @@ from typing import final
 
 import torch
 
-from oodlit.base.checks import check_int
+from oodlit.base.checks import check_ints
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs, Scores, unit
 from oodlit.detectors.contract import Detector, Reference
@@ -57,8 +57,7 @@ class NNGuide(Detector):
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
         super().__init__()
-        check_int("NNGuide", "k", k)
-        check_int("NNGuide", "bank_size", bank_size)
+        check_ints("NNGuide", k=k, bank_size=bank_size)
         if not k <= bank_size <= TrainSample.default_rows:
             raise InvalidArgumentError(
                 f"NNGuide: expected k={k} <= bank_size <= {TrainSample.default_rows}, got bank_size={bank_size}"

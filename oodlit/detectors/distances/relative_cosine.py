@@ -47,7 +47,7 @@ class RelativeCosine(ConceptDetector):
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:
         super().__init__(concepts)
-        check_positive("RelativeCosine", "temperature", temperature)
+        check_positive("RelativeCosine", temperature=temperature)
         self.temperature = temperature
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -6,7 +6,7 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import check_int, is_traced
+from oodlit.base.checks import check_ints, is_traced
 from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.base.outputs import Head, Outputs, Scores, version_of
 from oodlit.detectors.contract.detector import Detector
@@ -40,7 +40,7 @@ class Combination(Detector):
     def __init__(self, parts: Sequence[Detector], size: int) -> None:
         super().__init__()
         owner = type(self).__name__
-        check_int(owner, "size", size)
+        check_ints(owner, size=size)
         for part in parts:
             if not isinstance(part, Detector):
                 raise InvalidArgumentError(f"{owner}: expected detectors as parts, got {part!r}{detector_hint(part)}")

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import check_int, check_positive, check_seed, number_of
+from oodlit.base.checks import check_ints, check_positive, check_seed, number_of
 from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.fingerprint import difference, join
 from oodlit.base.fractions import exact_number
@@ -77,8 +77,8 @@ class NegativeDetector(Detector):
         for key, value in (("share", share), ("quantile", quantile)):
             if not 0 < number_of(value) <= 1:
                 raise InvalidArgumentError(f"{name}: expected {key} to be in (0, 1], got {value!r}")
-        check_int(name, "groups", groups)
-        check_positive(name, "temperature", temperature)
+        check_ints(name, groups=groups)
+        check_positive(name, temperature=temperature)
         check_seed(name, seed)
         self.negatives, self.share, self.quantile = str(negatives), share, quantile
         self.groups, self.temperature, self.seed = groups, temperature, seed

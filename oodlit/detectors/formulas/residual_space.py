@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_int, memo_key
+from oodlit.base.checks import check_ints, memo_key
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector
@@ -73,7 +73,7 @@ class ResidualDetector(Detector):
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
-        check_int(type(self).__name__, "dim", dim, optional=True)
+        check_ints(type(self).__name__, dim=dim, optional=True)
         self.dim = dim
 
     @final

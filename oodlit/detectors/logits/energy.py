@@ -33,7 +33,7 @@ class Energy(TrainFreeDetector):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
-        check_positive("Energy", "temperature", temperature)
+        check_positive("Energy", temperature=temperature)
         self.temperature = temperature
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar, final
 
-from oodlit.base.checks import check_int, check_positive
+from oodlit.base.checks import check_ints, check_positive
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
@@ -42,10 +42,10 @@ class GEN(TrainFreeDetector):
 
     def __init__(self, gamma: float = 0.1, top: int = 100) -> None:
         super().__init__()
-        check_positive("GEN", "gamma", gamma)
+        check_positive("GEN", gamma=gamma)
         if gamma > 1:
             raise InvalidArgumentError(f"GEN: expected gamma to be in (0, 1], got {gamma}")
-        check_int("GEN", "top", top)
+        check_ints("GEN", top=top)
         self.gamma = gamma
         self.top = top
 

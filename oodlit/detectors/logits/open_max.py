@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import check_int
+from oodlit.base.checks import check_ints
 from oodlit.base.errors import RequirementError
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
@@ -62,8 +62,8 @@ class OpenMax(Detector):
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
         super().__init__()
-        check_int("OpenMax", "tail", tail, at_least=2)
-        check_int("OpenMax", "alpha", alpha)
+        check_ints("OpenMax", tail=tail, at_least=2)
+        check_ints("OpenMax", alpha=alpha)
         self.tail = tail
         self.alpha = alpha
 

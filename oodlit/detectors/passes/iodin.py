@@ -50,8 +50,7 @@ class IODIN(TrainFreeDetector):
 
     def __init__(self, temperature: float = 1000.0, epsilon: float = 0.0014) -> None:
         super().__init__()
-        for name, value in {"temperature": temperature, "epsilon": epsilon}.items():
-            check_positive("IODIN", name, value)
+        check_positive("IODIN", temperature=temperature, epsilon=epsilon)
         self.temperature, self.epsilon = temperature, epsilon
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

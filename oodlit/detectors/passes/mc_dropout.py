@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.base.checks import check_choice, check_int, check_seed
+from oodlit.base.checks import check_choice, check_ints, check_seed
 from oodlit.base.errors import RequirementError
 from oodlit.base.outputs import BackboneFacts, Outputs, Scores
 from oodlit.detectors.contract import Reference, TrainFreeDetector
@@ -56,7 +56,7 @@ class MCDropout(TrainFreeDetector):
 
     def __init__(self, passes: int = 30, measure: Literal["entropy", "max"] = "entropy", seed: int = 0) -> None:
         super().__init__()
-        check_int("MCDropout", "passes", passes)
+        check_ints("MCDropout", passes=passes)
         check_choice("MCDropout", "measure", measure, ("entropy", "max"))
         check_seed("MCDropout", seed)
         self.passes = passes

@@ -60,8 +60,8 @@ class ODIN(TrainFreeDetector):
         self, temperature: float = 1000.0, epsilon: float = 0.0014, step: Literal["paper", "cood"] = "paper"
     ) -> None:
         super().__init__()
-        check_positive("ODIN", "temperature", temperature)
-        check_positive("ODIN", "epsilon", epsilon, or_zero=True)
+        check_positive("ODIN", temperature=temperature)
+        check_positive("ODIN", epsilon=epsilon, or_zero=True)
         check_choice("ODIN", "step", step, ("paper", "cood"))
         self.temperature = temperature
         self.epsilon = epsilon

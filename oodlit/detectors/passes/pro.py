@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int, check_positive
+from oodlit.base.checks import check_choice, check_ints, check_positive
 from oodlit.base.outputs import Outputs
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import input_gradient, towards_prediction
@@ -64,9 +64,8 @@ class PRO(TrainFreeDetector):
     ) -> None:
         super().__init__()
         check_choice("PRO", "measure", measure, tuple(_MEASURES))
-        check_int("PRO", "steps", steps)
-        for name, value in {"epsilon": epsilon, "temperature": temperature}.items():
-            check_positive("PRO", name, value)
+        check_ints("PRO", steps=steps)
+        check_positive("PRO", epsilon=epsilon, temperature=temperature)
         self.measure, self.epsilon, self.steps, self.temperature = measure, epsilon, steps, temperature
         self.extra_passes = steps + 1
 

@@ -148,8 +148,8 @@ class AdaSCALE(Detector):
     ) -> None:
         super().__init__()
         check_choice("AdaSCALE", "variant", variant, ("a", "l"))
-        check_positive("AdaSCALE", "step", step)
-        check_positive("AdaSCALE", "weight", weight, or_zero=True)
+        check_positive("AdaSCALE", step=step)
+        check_positive("AdaSCALE", weight=weight, or_zero=True)
         self.variant, self.step, self.weight = variant, step, weight
         self.low, self.high = (check_percentile("AdaSCALE", percent) for percent in (low, high))
         if self.low > self.high:
@@ -157,8 +157,7 @@ class AdaSCALE(Detector):
         self.pixels, self.shifted, self.active = (
             check_percentile("AdaSCALE", percent, small=True) for percent in (pixels, shifted, active)
         )
-        for name in ("pixels", "shifted", "active"):
-            check_positive("AdaSCALE", name, getattr(self, name))
+        check_positive("AdaSCALE", pixels=self.pixels, shifted=self.shifted, active=self.active)
         self.scalar = Shift(self.pixels, step, self.shifted, self.active, weight)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

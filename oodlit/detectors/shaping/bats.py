@@ -46,7 +46,7 @@ class BATS(Shaping):
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
         super().__init__(then)
-        check_positive("BATS", "spread", spread)
+        check_positive("BATS", spread=spread)
         self.spread = spread
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int
+from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import feature_percentile
@@ -66,7 +66,7 @@ class OptFS(Detector):
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
         super().__init__()
-        check_int("OptFS", "bins", bins)
+        check_ints("OptFS", bins=bins)
         check_choice("OptFS", "form", form, ("projection", "energy"))
         self.bins, self.form = bins, form
 

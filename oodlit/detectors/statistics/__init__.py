@@ -9,7 +9,6 @@ from oodlit.detectors.statistics.class_moments import ClassMoments as ClassMomen
 from oodlit.detectors.statistics.class_moments import Moments as Moments
 from oodlit.detectors.statistics.class_moments import UnitMoments as UnitMoments
 from oodlit.detectors.statistics.class_moments import power_moments as power_moments
-from oodlit.detectors.statistics.class_probabilities import ClassProbabilities as ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances as ClassCovariances
 from oodlit.detectors.statistics.class_scatter import ClassVariances as ClassVariances
 from oodlit.detectors.statistics.feature_bank import FeatureBank as FeatureBank
@@ -18,6 +17,7 @@ from oodlit.detectors.statistics.fourier_moments import fourier_map as fourier_m
 from oodlit.detectors.statistics.fourier_moments import fourier_moments as fourier_moments
 from oodlit.detectors.statistics.hashes import hash_rows as hash_rows
 from oodlit.detectors.statistics.hashes import hash_strings as hash_strings
+from oodlit.detectors.statistics.means import ClassProbabilities as ClassProbabilities
 from oodlit.detectors.statistics.means import CorrectMeans as CorrectMeans
 from oodlit.detectors.statistics.means import FeatureMean as FeatureMean
 from oodlit.detectors.statistics.means import PredictedMeans as PredictedMeans

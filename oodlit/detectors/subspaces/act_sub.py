@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import check_int, check_positive
+from oodlit.base.checks import check_ints, check_positive
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Features, Head, Outputs, Scores, unit
 from oodlit.detectors.contract import Detector, Reference
@@ -100,10 +100,9 @@ class ActSub(Detector):
     ) -> None:
         super().__init__()
         self.percentile = check_percentile("ActSub", percentile)
-        check_positive("ActSub", "power", power)
-        check_int("ActSub", "dim", dim, optional=True)
-        check_int("ActSub", "k", k)
-        check_int("ActSub", "bank_size", bank_size, optional=True)
+        check_positive("ActSub", power=power)
+        check_ints("ActSub", k=k)
+        check_ints("ActSub", dim=dim, bank_size=bank_size, optional=True)
         if bank_size is not None and not k <= bank_size <= TrainSample.default_rows:
             raise InvalidArgumentError(
                 f"ActSub: expected k={k} <= bank_size <= {TrainSample.default_rows}, got bank_size={bank_size}"

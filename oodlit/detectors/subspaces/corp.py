@@ -5,7 +5,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
-from oodlit.base.checks import check_int, check_positive, check_seed
+from oodlit.base.checks import check_ints, check_positive, check_seed
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import (
@@ -64,8 +64,8 @@ class CoRP(KernelPCA):
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
         super().__init__()
         self.variance = check_share("CoRP", "variance", variance)
-        check_positive("CoRP", "gamma", gamma)
-        check_int("CoRP", "size", size, optional=True)
+        check_positive("CoRP", gamma=gamma)
+        check_ints("CoRP", size=size, optional=True)
         check_seed("CoRP", seed)
         self.gamma, self.size, self.seed = gamma, size, seed
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)

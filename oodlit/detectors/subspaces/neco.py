@@ -5,7 +5,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import check_choice, check_int
+from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
@@ -65,7 +65,7 @@ class NECO(Detector):
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
         super().__init__()
-        check_int("NECO", "dim", dim, optional=True)
+        check_ints("NECO", dim=dim, optional=True)
         self.variance = check_share("NECO", "variance", variance)
         check_choice("NECO", "max_logit", max_logit, (True, False))
         self.dim, self.max_logit = dim, max_logit

@@ -65,8 +65,8 @@ class GLMCM(ConceptDetector):
 
     def __init__(self, weight: float = 1.0, temperature: float = 1.0, layer: str = "local_tokens") -> None:
         super().__init__("head")
-        check_positive("GLMCM", "weight", weight, or_zero=True)
-        check_positive("GLMCM", "temperature", temperature)
+        check_positive("GLMCM", weight=weight, or_zero=True)
+        check_positive("GLMCM", temperature=temperature)
         self.weight, self.temperature, self.layer = weight, temperature, layer
         self.layers = (layer,)
 

@@ -46,7 +46,7 @@ class MCM(ConceptDetector):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__("head")
-        check_positive("MCM", "temperature", temperature)
+        check_positive("MCM", temperature=temperature)
         self.temperature = temperature
 
     def _score(self, outputs: Outputs) -> Scores:
