@@ -19,7 +19,6 @@ from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import check_settings
-from oodlit.datamodules.fewer_classes import with_class_subset
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loader import StreamLoader
@@ -28,6 +27,7 @@ from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, pictur
 from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream, find_samples
+from oodlit.datamodules.subsets import with_class_subset
 from oodlit.datamodules.thinning import thinned
 from oodlit.datamodules.transforms import without_resize
 

@@ -20,11 +20,10 @@ from oodlit.datamodules.decode import Decode
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.gate.calibration import Calibration, Decision
-from oodlit.gate.decoding import decoder_for
 from oodlit.gate.drift import DriftTest
 from oodlit.gate.gate_folder import WEIGHTS, load_gate, load_run, save_gate
 from oodlit.gate.gate_record import GateRecord
-from oodlit.gate.inputs import ImageLike, batches_of
+from oodlit.gate.inputs import ImageLike, batches_of, decoder_for
 from oodlit.gate.monitor import Monitor
 from oodlit.gate.program import export_program
 from oodlit.gate.rebuilding import NetworkFiles, load_module, lock_of, precision_context
@@ -72,7 +71,7 @@ class Gate:
         self.threshold: Threshold = record.threshold
         self.calibration = calibration
         self._decide = Decision(record.threshold, calibration, record.backbone.num_classes)
-        self._decode = decoder_for(record, decode)
+        self._decode = decoder_for(record.decoder, decode)
         self._precision = precision_context(record.precision)
         self._plan = RunPlan(
             module.transform,

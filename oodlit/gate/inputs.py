@@ -1,14 +1,15 @@
 """Convert the inputs of a gate (pictures, files or tensors) to batches of the network's input."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias, TypeGuard
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import torch
 from PIL import Image
 from torch import Tensor
 
-from oodlit.base.errors import DataError, InvalidArgumentError
-from oodlit.datamodules.decode import decode_image, to_rgb
+from oodlit.base.errors import DataError, FingerprintError, InvalidArgumentError
+from oodlit.datamodules.decode import Decode, decode_image, to_rgb
+from oodlit.datamodules.stream_identity import decoder_of
 
 CHUNK = 64
 """Largest number of images per forward pass."""
@@ -128,3 +129,31 @@ def _kind(value: object) -> str:
     if isinstance(value, Tensor) and not _is_dense(value):
         return f"a tensor of layout {value.layout} on {value.device}; pass a dense tensor"
     return type(value).__name__
+
+
+def decoder_for(recorded: str, decode: Decode | None) -> Decode:
+    """Return the decoder of a gate.
+
+    Args:
+        recorded: The decoder of the run, as text; "" = the default one.
+        decode: A decoder; None = the default one if the run had it, or else one that refuses every file.
+
+    Raises:
+        FingerprintError: The decoder is another one than that of the run.
+    """
+
+    def refuse(data: bytes) -> NoReturn:
+        raise InvalidArgumentError(
+            f"Gate: the run decoded files with {recorded}; pass this decoder as Gate.load(..., decode=...), or"
+            " pass PIL images that it decoded"
+        )
+
+    if decode is None and recorded:
+        return refuse
+    decode = decode_image if decode is None else decode
+    if (found := decoder_of(decode)) != recorded:
+        raise FingerprintError(
+            f"Gate: expected decode={recorded or 'decode_image'}, as in the run, got {found or 'decode_image'}; pass"
+            " the decoder of the run, or evaluate again"
+        )
+    return decode

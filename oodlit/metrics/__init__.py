@@ -27,7 +27,6 @@ from oodlit.metrics.fpr import FPRAtTPR as FPRAtTPR
 from oodlit.metrics.fpr import FPRAtTPRError as FPRAtTPRError
 from oodlit.metrics.fpr import fpr_at_tpr as fpr_at_tpr
 from oodlit.metrics.fpr import fpr_at_tpr_error as fpr_at_tpr_error
-from oodlit.metrics.fpr import fpr_at_tprs as fpr_at_tprs
 from oodlit.metrics.id_auroc import IDAUROC as IDAUROC
 from oodlit.metrics.id_auroc import id_auroc as id_auroc
 from oodlit.metrics.joint import JointAUGRC as JointAUGRC

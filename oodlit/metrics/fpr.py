@@ -1,7 +1,6 @@
 """False positive rate at a fixed true positive rate: how many OOD images are accepted."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from oodlit.base.fractions import ShareLike
@@ -85,19 +84,6 @@ def rejected_id_count(ranking: Ranking, *, tpr: ShareLike, rule: str) -> int:
         return int(ranking.id_at_most[smallest_count(tpr, ranking.n_ood) - 1])
     threshold = -acceptance_threshold(-ranking.ood_scores.double().flip(0), tpr=tpr, rule=rule)
     return int((ranking.id_scores.values.double() <= threshold).sum())
-
-
-def fpr_at_tprs(
-    id_scores: ScoreLike, ood_scores: ScoreLike, *, tprs: Sequence[ShareLike], rule: str = "attained"
-) -> list[float]:
-    """Compute `fpr_at_tpr` for several values of `tpr`, from one sort.
-
-    Example:
-        >>> fpr_at_tprs(range(1, 11), [1.2, 0.5, 2.5, 9.5], tprs=[0.8, 0.9, 1.0])
-        [0.25, 0.5, 0.75]
-    """
-    ranking = rank(id_scores, ood_scores)
-    return [fpr_of(ranking, tpr=tpr, rule=rule) for tpr in tprs]
 
 
 def fpr_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:

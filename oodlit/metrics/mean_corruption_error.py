@@ -4,12 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from oodlit.base.errors import InvalidArgumentError
-
-COMMON = (
-    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
-    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
-)  # fmt: skip
-"""The 15 corruptions of the paper's means."""
+from oodlit.base.known_classes.imagenet import COMMON_CORRUPTIONS
 
 
 def mean_corruption_error(
@@ -17,7 +12,7 @@ def mean_corruption_error(
     baseline: Mapping[str, float],
     *,
     clean: tuple[float, float] | None = None,
-    kinds: Sequence[str] = COMMON,
+    kinds: Sequence[str] = COMMON_CORRUPTIONS,
     severities: Sequence[int] = (1, 2, 3, 4, 5),
 ) -> float:
     """Mean over corruptions of CE = (sum of the errors over severities) / (the same sum of a baseline).

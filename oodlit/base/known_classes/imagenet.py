@@ -8,6 +8,12 @@ from pathlib import Path
 
 from oodlit.base.errors import DataError, InvalidArgumentError
 
+COMMON_CORRUPTIONS = (
+    "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
+    "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",
+)  # fmt: skip
+"""The 15 corruptions of ImageNet-C, in the order of the paper."""
+
 
 @cache
 def wnids() -> tuple[str, ...]:

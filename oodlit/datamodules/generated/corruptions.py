@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
+from oodlit.base.known_classes.imagenet import COMMON_CORRUPTIONS
 from oodlit.base.roles import Role
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.id_images import decode_sample
@@ -22,29 +23,8 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream, locate_range, pick_samples
 from oodlit.datamodules.subsets import SampleFacts, facts_of
 
-CORRUPTIONS: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-)
+CORRUPTIONS = (*COMMON_CORRUPTIONS, "speckle_noise", "gaussian_blur", "spatter", "saturate")
 """The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
-COMMON = CORRUPTIONS[:15]
 _SEEDED = ("glass_blur", "impulse_noise")  # the others use numpy's global generator
 _GENERATOR = threading.Lock()  # protects numpy's global generator, which all threads share
 
@@ -108,7 +88,7 @@ class CorruptedSource:
         self,
         images: Source,
         *,
-        kinds: Sequence[str] = COMMON,
+        kinds: Sequence[str] = COMMON_CORRUPTIONS,
         severities: Sequence[int] = (1, 2, 3, 4, 5),
         seed: int = 0,
         quality: int | None = 85,
@@ -210,7 +190,7 @@ def corrupted_stream(
     images: Source,
     *,
     name: str = "imagenet_c",
-    kinds: Sequence[str] = COMMON,
+    kinds: Sequence[str] = COMMON_CORRUPTIONS,
     severities: Sequence[int] = (1, 2, 3, 4, 5),
     seed: int = 0,
     quality: int | None = 85,

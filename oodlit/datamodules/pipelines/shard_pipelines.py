@@ -2,6 +2,7 @@
 
 import importlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from PIL import Image
@@ -52,20 +53,15 @@ def shard_pipeline(
     )
     if shuffle:
         pipeline = pipeline.shuffle(shuffle, seed=seed)
-    return pipeline.map(_Pair(transform)).with_length(len(source), silent=True)
+    return pipeline.map(partial(_pair, transform=transform)).with_length(len(source), silent=True)
 
 
-class _Pair:
-    """Convert a webdataset sample to (image, label); a class, so that it can be pickled."""
-
-    def __init__(self, transform: Callable[[Image.Image], Any] | None) -> None:
-        self.transform = transform
-
-    def __call__(self, item: dict[str, Any]) -> tuple[Any, int]:
-        sample = sample_of({name: value for name, value in item.items() if name == KEY_FIELD or "." not in name})
-        assert isinstance(sample.image, bytes)  # as shards hold it
-        image = decode_image(sample.image)
-        return image if self.transform is None else self.transform(image), sample.label
+def _pair(item: dict[str, Any], transform: Callable[[Image.Image], Any] | None) -> tuple[Any, int]:
+    """Convert a webdataset sample to (image, label)."""
+    sample = sample_of({name: value for name, value in item.items() if name == KEY_FIELD or "." not in name})
+    assert isinstance(sample.image, bytes)  # as shards hold it
+    image = decode_image(sample.image)
+    return image if transform is None else transform(image), sample.label
 
 
 def _is_read(name: str) -> bool:

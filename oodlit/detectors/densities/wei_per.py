@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_ints, check_positive, check_seed, is_traced
-from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.base.outputs import BackboneFacts, Features, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, InPlaceBins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import PerturbedHead, PerturbedLogits, size_of, table_of_cosines
@@ -110,8 +110,7 @@ class WeiPer(Detector):
         perturb: Literal["weights", "logits"] | None = None,
     ) -> None:
         super().__init__()
-        counts = {"copies": copies, "bins": bins, "smooth": smooth, "smooth_logits": smooth_logits, "images": images}
-        check_ints("WeiPer", **counts)
+        check_ints("WeiPer", copies=copies, bins=bins, smooth=smooth, smooth_logits=smooth_logits, images=images)
         check_seed("WeiPer", seed)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
         check_positive("WeiPer", **weights, or_zero=True)
@@ -165,7 +164,7 @@ class WeiPer(Detector):
         return smoothed(histograms.flip(1), width).flip(1)  # a fit of an earlier version keeps its scores
 
     def _histograms(
-        self, features: Float[Tensor, "batch features"]
+        self, features: Features
     ) -> tuple[Float[Tensor, "batch bins"], Float[Tensor, "batch bins"], Float[Tensor, " batch"]]:
         """Return the histograms of features and perturbed logits, and the mean over copies of the largest softmax."""
         own, of_logits = Bins(self.range, self.bins), Bins(self.range_of_logits, self.bins)
@@ -180,13 +179,11 @@ class WeiPer(Detector):
         num_logits = self.copies * len(self.weight)
         return own.counts(features) / features.shape[1], counts / num_logits, softmax / self.copies
 
-    def _logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
+    def _logits(self, features: Features) -> Iterator[Float[Tensor, "batch copies classes"]]:
         head = self._perturbed()
         return head.logits(features, self.bias) if isinstance(head, PerturbedHead) else head.logits(features)
 
-    def _one_by_one(
-        self, features: Float[Tensor, "batch features"], head: PerturbedLogits
-    ) -> tuple[Float[Tensor, "batch bins"], Float[Tensor, " batch"]]:
+    def _one_by_one(self, features: Features, head: PerturbedLogits) -> tuple[Float[Tensor, "batch bins"], Scores]:
         """Return the histograms of logits and the mean largest softmax, image by image in the same memory.
 
         Allocating the logits of all images takes several times as long as their computation.

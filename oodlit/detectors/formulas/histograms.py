@@ -4,6 +4,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.base.outputs import Scores
+
 
 class Bins:
     """Equal bins between two ends; the last bin includes the upper end.
@@ -66,9 +68,7 @@ def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tenso
     return padded.unfold(1, width, 1).mean(dim=2)
 
 
-def divergence(
-    typical: Float[Tensor, " bins"], histograms: Float[Tensor, "batch bins"], least: float
-) -> Float[Tensor, " batch"]:
+def divergence(typical: Float[Tensor, " bins"], histograms: Float[Tensor, "batch bins"], least: float) -> Scores:
     """Return KL(p || q) + KL(q || p), after adding `least` to all bins and normalizing both."""
     p = (typical + least) / (typical + least).sum()
     q = (histograms + least) / (histograms + least).sum(dim=1, keepdim=True)

@@ -14,7 +14,7 @@ from oodlit.base.checks import check_ints, check_positive, check_seed, number_of
 from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.fingerprint import difference, join
 from oodlit.base.fractions import exact_number
-from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores, unit
+from oodlit.base.outputs import BackboneFacts, Features, Head, Outputs, Scores, unit
 from oodlit.base.words.embeddings import WordEmbeddings
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import Statistics
@@ -142,9 +142,7 @@ class NegativeDetector(Detector):
         small = log_inside.logsumexp(dim=1) - math.log(self.groups)
         return torch.where(outside < 0.5, (-outside).log1p(), small)  # each is exact where it is used
 
-    def _log_sum(
-        self, x: Float[Tensor, "batch features"], groups: Float[Tensor, "groups words features"]
-    ) -> Float[Tensor, "batch groups"]:
+    def _log_sum(self, x: Features, groups: Float[Tensor, "groups words features"]) -> Float[Tensor, "batch groups"]:
         cosines = x @ groups.flatten(0, 1).T
         return (cosines / self.temperature).view(-1, *groups.shape[:2]).logsumexp(dim=2)
 

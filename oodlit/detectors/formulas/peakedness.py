@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.base.outputs import Head
+from oodlit.base.outputs import Features, Head, Logits, Scores
 
 
-def sum_ratio(features: Float[Tensor, "batch features"], kept: int | Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+def sum_ratio(features: Features, kept: int | Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
     """Return the sum of max(x, 0) over the sum of its `kept` largest entries, float64; 1 without positive features.
 
     Example:
@@ -33,8 +33,6 @@ def mean_bias(head: Head) -> Float[Tensor, ""]:
     return unmasked.mean() if len(unmasked) else bias.new_zeros(())
 
 
-def scaled_energy(
-    logits: Float[Tensor, "batch classes"], ratio: Float[Tensor, " batch"], constant: Float[Tensor, ""]
-) -> Float[Tensor, " batch"]:
+def scaled_energy(logits: Logits, ratio: Float[Tensor, " batch"], constant: Float[Tensor, ""]) -> Scores:
     """Return the log-sum-exp with scaled differences to c, c + LSE(r^2 (z - c)), float64."""
     return constant + (ratio.square()[:, None] * (logits.double() - constant)).logsumexp(dim=1)

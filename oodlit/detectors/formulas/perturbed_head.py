@@ -9,6 +9,7 @@ from torch import Tensor
 
 from oodlit.base.checks import is_traced
 from oodlit.base.errors import RequirementError
+from oodlit.base.outputs import Features, Logits
 
 AT_A_TIME = 2**24
 """Weights and logits computed at a time (128 MiB in float64)."""
@@ -38,7 +39,7 @@ class PerturbedHead:
         self._kept = self._drawn(0, copies) if size_of(weight.numel(), copies) <= most_bytes else None
 
     def logits(
-        self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"]
+        self, features: Features, bias: Float[Tensor, " classes"]
     ) -> Iterator[Float[Tensor, "batch copies classes"]]:
         """Return the logits of all copies, some copies at a time.
 
@@ -97,14 +98,12 @@ class PerturbedLogits:
         self.weight, self.bias, self.table = weight, bias, table
         self.lengths = strength * torch.linalg.vector_norm(weight, dim=1)
 
-    def parts(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch classes"]]:
+    def parts(self, features: Features) -> tuple[Logits, Logits]:
         """Return z and the factors of the table."""
         reach = torch.linalg.vector_norm(features, dim=1, keepdim=True) * self.lengths
         return torch.addmm(self.bias, features, self.weight.T), reach
 
-    def logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
+    def logits(self, features: Features) -> Iterator[Float[Tensor, "batch copies classes"]]:
         """Return the logits of all copies, some copies at a time."""
         logits, reach = self.parts(features)
         budget = IN_CACHE if features.device.type == "cpu" else AT_A_TIME
