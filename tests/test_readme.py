@@ -53,6 +53,7 @@ def test_readme_links_the_addresses_of_the_project() -> None:
     assert all(f"({address})" in text for address in links.addresses().values())
 
 
+@pytest.mark.integration
 def test_code_of_the_page_on_results_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

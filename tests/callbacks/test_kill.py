@@ -22,6 +22,7 @@ def run_until_killed(out: Path, seconds: float) -> None:
         run([MSP(), Mahalanobis()], output_dir=out / f"run-{number}", num_thumbnails=0)
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 def test_killing_a_run_at_any_point_leaves_complete_results_or_none(tmp_path):
     complete = 0

@@ -73,6 +73,7 @@ def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
         assert keys.count().to_dict() == keys.nunique().to_dict() == {"val": 7, "far": 7}
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_lightning_starts_the_other_process_and_an_error_in_one_ends_both(single, tmp_path, rank):

@@ -37,6 +37,7 @@ def evaluate(processes: int, root: Path, out: Path) -> None:
     assert main([*words, "--accelerator", "cpu", "--devices", str(processes), "--out", str(out)]) == 0
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 def test_two_processes_have_the_table_of_one(tmp_path: Path) -> None:
     for name, paths in FILES.items():

@@ -139,6 +139,7 @@ STARTS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("start", STARTS)
 def test_decoys_in_the_folder_do_not_run(tmp_path: Path, start: str) -> None:
     for name in DECOYS:

@@ -1,6 +1,7 @@
 """`oodlit demo objects`, small: scenes that are right, a network that learns, a page with pictures."""
 
 import numpy as np
+import pytest
 import torch
 
 from oodlit.cli.demos.digit_scenes import KNOWN, UNKNOWN, DigitScenes
@@ -10,6 +11,7 @@ from oodlit.datamodules.decode import decode_image
 from oodlit.objects import ObjectResults
 
 
+@pytest.mark.integration
 def test_the_demo_leaves_results_and_a_page(tmp_path) -> None:
     page = run_objects(tmp_path / "out", epochs=4, scenes=(40, 6), t_star=0.1, bootstrap=0)
     results = ObjectResults.load(tmp_path / "out")

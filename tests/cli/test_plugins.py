@@ -153,6 +153,7 @@ for words in {calls}:
 """
 
 
+@pytest.mark.integration
 def test_a_package_from_the_template_is_installed_and_used(tmp_path: Path) -> None:
     """Written by the command, installed by pip, then found by name; its own tests pass."""
     folder, target = tmp_path / "new", tmp_path / "installed"

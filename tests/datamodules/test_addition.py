@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import oodlit
 from tests.tiny_shards import tiny_image
 
@@ -30,6 +32,7 @@ print(stream.class_names, [sample.group for sample in stream.source.read(0, 2)])
 """
 
 
+@pytest.mark.integration
 def test_one_file_makes_a_data_set(tmp_path: Path) -> None:
     package, source = tmp_path / "code" / "oodlit", tmp_path / "birds"
     shutil.copytree(Path(oodlit.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -238,6 +238,7 @@ print([stream.name for stream in data.streams], data.evaluation["aggregates"])
 """
 
 
+@pytest.mark.integration
 def test_one_file_and_one_line_make_a_benchmark(root: Path, tmp_path: Path) -> None:
     package = tmp_path / "oodlit"
     shutil.copytree(Path(oodlit.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import oodlit
 
 FILE = '''"""Gap between the two largest logits."""
@@ -56,6 +58,7 @@ raise SystemExit(main(["list", "detectors"]))
 """
 
 
+@pytest.mark.integration
 def test_one_file_and_one_line(tmp_path: Path) -> None:
     """In a copy of the package, in a separate process."""
     source = Path(oodlit.__file__).parent

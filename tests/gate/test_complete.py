@@ -47,6 +47,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.integration
 def test_gate_and_run_of_a_configuration_need_no_checkpoint_of_the_working_folder(
     project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,6 +70,7 @@ def test_gate_and_run_of_a_configuration_need_no_checkpoint_of_the_working_folde
     assert list(found.values()) == [pytest.approx(score)] * 2
 
 
+@pytest.mark.integration
 def test_gate_and_run_with_files_and_folders_of_weights(project: Path) -> None:
     network = timm.create_model("test_resnet", pretrained=False, num_classes=7)
     torch.save(network.state_dict(), FILE)

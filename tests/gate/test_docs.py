@@ -5,6 +5,8 @@ import re
 import warnings
 from pathlib import Path
 
+import pytest
+
 from tests.callbacks.processes import check_ended, run_function
 
 PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
@@ -16,6 +18,7 @@ def run_page(code: str, folder: Path) -> None:
     exec(compile(code, "gate.md", "exec"), {"__name__": "__main__"})
 
 
+@pytest.mark.integration
 def test_code_of_the_page_runs(tmp_path: Path) -> None:
     """In another process: the type checks of the test suite do not work while tracing."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)

@@ -20,6 +20,7 @@ def contents(file: Path) -> bytes:
         return b"".join(map(archive.read, archive.namelist()))
 
 
+@pytest.mark.integration
 def test_an_image_with_a_pixel_that_is_no_number_is_refused(tmp_path: Path) -> None:
     """One pixel of the first image, all of the second one; the others are as they were."""
     command = [sys.executable, "-m", "tests.gate.pooled_script", str(tmp_path)]

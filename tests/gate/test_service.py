@@ -30,6 +30,7 @@ EXPORTED = (
 )
 AS_ONNX = ("combined", "knn", "neg_label", "sirc")
 REFUSED = ("odin", "branching")
+pytestmark = pytest.mark.integration
 Report = dict[str, dict[str, Any]]
 
 

@@ -56,6 +56,7 @@ def check_ran(lines: list[str], package: str) -> None:
     assert int(images) == 12 + 9 + 12
 
 
+@pytest.mark.integration
 def test_lightning_works_and_child_processes_inherit_the_choice():
     done = in_a_new_process(f"import lightning as LIGHTNING, sys\n{RUN}\n{CHILD}")
     assert done.returncode == 0, done.stderr[-1500:]
@@ -112,6 +113,7 @@ from oodlit.errors import OodlitError
 OURS, THEIRS = "import pytorch_lightning as pl\n", "import lightning\n"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("imports", "ours"),
     [
@@ -161,6 +163,7 @@ for model, callbacks in ((module, []), (module, [detection]), (Plain(), [detecti
 """
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("first", "other"), [("pytorch_lightning", "lightning"), ("lightning", "pytorch_lightning")])
 def test_parts_that_exist_before_the_other_package_is_imported_are_explained(first: str, other: str) -> None:
     done = in_a_new_process(f"import {first}\n{LATER.format(other=other)}")

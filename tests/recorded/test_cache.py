@@ -368,6 +368,7 @@ def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_p
     assert not (tmp_path / "cache").exists()
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 @pytest.mark.parametrize("each", [[{}], by_hand(2)], ids=["started by Lightning", "started by hand"])
 def test_two_processes_of_the_command_line_record_and_read(tmp_path, each):

@@ -192,6 +192,7 @@ def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("rows-*"))
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 def test_where_the_first_process_is_refused_all_end(tmp_path):
     (tmp_path / "cache").mkdir()

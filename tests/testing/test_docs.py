@@ -48,6 +48,7 @@ def test_detector_has_about_twenty_lines():
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
 
 
+@pytest.mark.integration
 def test_page_and_shell_command_run(folder):
     """One process for both: the checks of both detectors then start their own processes once."""
     code = "\n".join(code for title, code in BLOCKS if not title)
@@ -73,6 +74,7 @@ def test_page_and_shell_command_run(folder):
     assert len(re.findall(r"passed +check_two_processes", done.stdout)) == 2
 
 
+@pytest.mark.integration
 def test_pytest_file(folder):
     # The two checks that start processes run in the test above.
     options = ["-q", "-p", "no:cacheprovider", "-k", "not saved and not two_processes"]

@@ -87,6 +87,7 @@ def whole_report(kind):
         return check_detector(kind, examples=2)
 
 
+@pytest.mark.integration
 def test_argument_under_another_name_is_reported_and_the_other_checks_run():
     report = whole_report(OtherName)
     assert report.detector == "OtherName(temp=?)"

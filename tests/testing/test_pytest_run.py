@@ -152,6 +152,7 @@ def test_a_model_is_run_within_a_test(pytester: pytest.Pytester) -> None:
     pytester.runpytest(*PLUGIN).assert_outcomes(passed=1)
 
 
+@pytest.mark.integration
 def test_asserts_of_the_package_may_be_rewritten(pytester: pytest.Pytester) -> None:
     """As pytest does with every package that an installed plugin comes with."""
     pytester.makeconftest("import pytest\npytest.register_assert_rewrite('oodlit')\n")

@@ -13,6 +13,8 @@ from oodlit.datamodules.benchmarks.digit_pool import ID_CLASSES, OTHERS, POOL_CL
 from oodlit.detectors import detectors
 from oodlit.results import Results
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
