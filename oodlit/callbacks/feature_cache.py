@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
+from oodlit.base.checks import check_choice
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.callbacks.detection import OODDetection
 from oodlit.datamodules.stream_identity import workers_decoder
@@ -49,8 +50,7 @@ class FeatureCache(RunCallback):
 
     def __init__(self, folder: str | Path, *, dtype: str = "float32", keep_every_s: float = 60.0) -> None:
         super().__init__(IMAGES, folder, argument="cache", lock=".recording")
-        if dtype not in DTYPES:
-            raise InvalidArgumentError(f"FeatureCache: expected dtype to be one of {', '.join(DTYPES)}, got {dtype!r}")
+        check_choice("FeatureCache", "dtype", dtype, DTYPES)
         self.folder = Path(folder).expanduser().absolute()
         self.dtype, self.keep_every_s, self.found = dtype, keep_every_s, ""
 

@@ -179,16 +179,9 @@ class DriftTest:
 
     def state(self) -> DriftState:
         """Return what `restore` requires to continue, with the same results as without a break."""
-        return DriftState(
-            self._digest,
-            self._counts.tolist(),
-            self.num_images,
-            self._capital.tolist(),
-            self._peak.tolist(),
-            self._since.tolist(),
-            self._hits.tolist(),
-            msgspec.structs.replace(self.alarm) if self.alarm else None,
-        )
+        bets = (values.tolist() for values in (self._capital, self._peak, self._since, self._hits))
+        alarm = msgspec.structs.replace(self.alarm) if self.alarm else None
+        return DriftState(self._digest, self._counts.tolist(), self.num_images, *bets, alarm)
 
     @property
     def evidence(self) -> float:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.base.checks import check_choice
 from oodlit.base.errors import InvalidArgumentError
 
 PROTOCOLS = ("unmasked", "masked")
@@ -36,8 +37,7 @@ def subset_predictions(
         >>> [subset_predictions(logits, (0, 2, 3), protocol=name).item() for name in PROTOCOLS]
         [4, 0]
     """
-    if protocol not in PROTOCOLS:
-        raise InvalidArgumentError(f"protocol: expected one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}")
+    check_choice("subset_predictions", "protocol", protocol, PROTOCOLS)
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
         raise InvalidArgumentError(

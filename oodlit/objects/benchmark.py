@@ -7,6 +7,7 @@ from pathlib import Path
 from torchvision.transforms import ToTensor
 from typing_extensions import Unpack
 
+from oodlit.base.checks import check_choice
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.datamodules.datamodule import OODDataModule
@@ -94,10 +95,7 @@ class ObjectBenchmark(OODDataModule):
         orientation: Orientation | None = None,
         **reading: Unpack[ReadingOptions],
     ) -> None:
-        if orientation not in (None, "stored", "displayed"):
-            raise InvalidArgumentError(
-                f"ObjectBenchmark: expected orientation to be 'stored' or 'displayed', got {orientation!r}"
-            )
+        check_choice("ObjectBenchmark", "orientation", orientation, ("stored", "displayed", None))
         names = None if class_names is None else tuple(class_names)
         roles = [] if train is None else [(train, Role.TRAIN)]
         roles += [(known, Role.ID), *((one, Role.OOD) for one in unknown)]
@@ -145,10 +143,7 @@ class ObjectBenchmark(OODDataModule):
             Montoya Obeso et al.: FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution
             Object Detection, 2025. https://huggingface.co/datasets/CEAai/FindMeIfYouCan
         """
-        if known not in FMIYC:
-            raise InvalidArgumentError(
-                f"ObjectBenchmark.fmiyc: expected known to be one of {', '.join(FMIYC)}, got {known!r}"
-            )
+        check_choice("ObjectBenchmark.fmiyc", "known", known, FMIYC)
         files, (train_file, test_file) = FMIYC[known], KNOWN[known]
         if odd := [name for name in sets or () if name not in files]:
             raise InvalidArgumentError(

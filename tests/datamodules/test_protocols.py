@@ -36,7 +36,7 @@ def test_masked_predictions_are_the_best_of_the_subset(seed, subset):
 
 def test_bad_protocols():
     logits = torch.zeros(1, 3)
-    with pytest.raises(InvalidArgumentError, match="protocol: expected one of 'unmasked', 'masked', got 'mask'"):
+    with pytest.raises(InvalidArgumentError, match="protocol to be 'unmasked' or 'masked', got 'mask'"):
         subset_predictions(logits, (0,), protocol="mask")
     for labels in ((), (0, 0), (3,), (-1,)):
         with pytest.raises(InvalidArgumentError, match=r"distinct class indices from 0 to 2"):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeAlias
 
+from oodlit.base.checks import check_choice
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out, wnid_of
 from oodlit.datamodules.severity.split import Part, draw, read_split
@@ -83,8 +84,7 @@ def list_imagenet21k(
         InvalidArgumentError: The release is unknown, a number is below 1, or `split` is combined with `exclude` or
             numbers.
     """
-    if release not in RELEASES:
-        raise InvalidArgumentError(f"expected release to be one of {', '.join(map(repr, RELEASES))}, got {release!r}")
+    check_choice("imagenet21k", "release", release, RELEASES)
     if split is not None and exclude:
         raise InvalidArgumentError("split and exclude cannot be combined; remove classes from the split instead")
     if split is not None and (estimation, test) != (ESTIMATION, TEST):

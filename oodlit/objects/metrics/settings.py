@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.text.resolve import resolve
 from oodlit.metrics.numerics.ranking import exact_share
@@ -59,17 +60,11 @@ class ObjectSettings:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        for name, allowed in (("rules", RULES), ("points", POINTS)):
-            if getattr(self, name) not in allowed:
-                raise InvalidArgumentError(
-                    f"expected {name} to be {' or '.join(map(repr, allowed))}, got {name}={getattr(self, name)!r}"
-                )
+        check_choice("ObjectSettings", "rules", self.rules, RULES)
+        check_choice("ObjectSettings", "points", self.points, POINTS)
         if self.tau_rule is None:
             object.__setattr__(self, "tau_rule", "normal" if self.rules == "published" else "quantile")
-        if self.tau_rule not in TAU_RULES:
-            raise InvalidArgumentError(
-                f"expected tau_rule to be {' or '.join(map(repr, TAU_RULES))}, got tau_rule={self.tau_rule!r}"
-            )
+        check_choice("ObjectSettings", "tau_rule", self.tau_rule, TAU_RULES)
         if not math.isfinite(self.t_star):
             raise InvalidArgumentError(f"expected t_star to be finite, such as 0.25, got t_star={self.t_star!r}")
         if not 0 < self.iou <= 1:
@@ -77,10 +72,7 @@ class ObjectSettings:
         for name in ("tpr", "recall"):
             object.__setattr__(self, name, float(exact_share(getattr(self, name), name)))
         object.__setattr__(self, "confidence", check_confidence(self.confidence))
-        for name in ("bootstrap", "seed"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise InvalidArgumentError(f"expected {name} to be an integer >= 0, got {name}={value!r}")
+        check_ints("ObjectSettings", bootstrap=self.bootstrap, seed=self.seed, at_least=0)
         taus = self.tau.values() if isinstance(self.tau, Mapping) else [self.tau]
         if any(value is not None and math.isnan(value) for value in taus):
             raise InvalidArgumentError(

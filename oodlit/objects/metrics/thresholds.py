@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from oodlit.base.checks import check_choice
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
 from oodlit.metrics.numerics.acceptance import acceptance_threshold
@@ -56,8 +57,7 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: Shar
     References:
         FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection.
     """
-    if rule not in TAU_RULES:
-        raise InvalidArgumentError(f"unknown_threshold: expected rule to be 'quantile' or 'normal', got {rule!r}")
+    check_choice("unknown_threshold", "rule", rule, TAU_RULES)
     if rule == "quantile":
         return acceptance_threshold(id_scores, tpr=tpr)
     scores = as_scores(id_scores, "id_scores").double()

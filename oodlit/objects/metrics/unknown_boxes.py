@@ -5,7 +5,7 @@ import math
 import numpy as np
 from jaxtyping import Float, Int
 
-from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.checks import check_choice
 from oodlit.metrics.entry import Value
 from oodlit.objects.metrics.boxes import Boxes, of_open_set, split_entry
 from oodlit.objects.metrics.open_set import NO_OBJECT, MatchedBoxes, OpenSet, Ratio, defined
@@ -60,8 +60,7 @@ def r_u_of(found: OpenSet) -> Ratio:
 
 def ap_u_of(found: OpenSet, points: str = "all", *, each_box: bool = False) -> Value:
     """Area under the precision-recall curve; `each_box` makes a point of every box, even within ties."""
-    if points not in POINTS:
-        raise InvalidArgumentError(f"expected points to be 'all' or '11', got points={points!r}")
+    check_choice("ap_u", "points", points, POINTS)
     if not found.boxes.n_objects:
         return Value(math.nan, reason=NO_OBJECT)
     ends = _ends(found, each_box=each_box)
