@@ -162,7 +162,8 @@ class Gate:
         for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape, **how):
             with self._lock, eval_mode(self.module.network):  # the user may have called train() since
                 self._check_weights()
-                outputs = self._outputs(batch, names)
+                with self._precision(self.module.device):
+                    outputs = self.module.outputs({"image": batch.to(self.module.device), "key": names}, self._plan)
                 scores = self.detector.score(outputs).cpu()
             if undecided := [len(verdicts) + place for place in scores.isnan().nonzero().flatten().tolist()]:
                 raise NonFiniteScoreError(
@@ -171,11 +172,6 @@ class Gate:
                 )
             verdicts += self._verdicts(scores, outputs)
         return verdicts
-
-    def _outputs(self, batch: Tensor, keys: list[str] | None) -> Outputs:
-        images = batch.to(self.module.device)
-        with self._precision(images.device):
-            return self.module.outputs({"image": images, "key": keys}, self._plan)
 
     def _check_weights(self) -> None:
         if not self._watch.is_unchanged():

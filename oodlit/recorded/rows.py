@@ -76,9 +76,9 @@ class RowSource(ABC):
         wanted = set(keys)
         for start in range(0, len(self), _AT_ONCE):
             rows = self.rows(start, start + _AT_ONCE)
-            found = [place for place, key in enumerate(rows.keys) if key in wanted]
-            for place in found:
-                yield from samples_of(select(rows, slice(place, place + 1)))
+            for place, key in enumerate(rows.keys):
+                if key in wanted:
+                    yield from samples_of(select(rows, slice(place, place + 1)))
 
 
 class MemoryRows(RowSource):

@@ -60,18 +60,14 @@ class _LastRead:
 
     def next_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo | None:
         self._left = MAX_HEADER_BYTES
-        info = _next_member(tar)
+        # Python 3.10 fails on archives without members.
+        info = None if tar.offset == 0 and getattr(tar, "firstmember", None) is None else tar.next()
         self._left = None  # the caller reads the content of the file
         if len(tar.pax_headers) > _MAX_GLOBAL:
             raise tarfile.ReadError(f"expected at most {_MAX_GLOBAL:,} global entries in headers, found more")
         if info is not None and len(info.name) > MAX_NAME:
             raise tarfile.ReadError(f"expected names of at most {MAX_NAME:,} characters, got {len(info.name):,}")
         return info
-
-
-def _next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
-    """`tar.next()`, also for archives without members, on which Python 3.10 fails."""
-    return None if tar.offset == 0 and getattr(tar, "firstmember", None) is None else tar.next()
 
 
 def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None) -> None:

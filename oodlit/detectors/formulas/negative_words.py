@@ -91,10 +91,8 @@ class NegativeDetector(Detector):
     @property
     def content(self) -> str:
         """Hash of the file of negatives, so that a run with another file is another run."""
-        if not Path(self.negatives).is_file():
-            return ""
-        with Path(self.negatives).open("rb") as file:
-            return hashlib.file_digest(file, "blake2b").hexdigest()[:16]
+        file = Path(self.negatives)
+        return hashlib.blake2b(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -125,7 +125,8 @@ def best_overlaps(
     found = np.full(len(boxes), -1, dtype=np.int64)
     overlaps = np.zeros(len(boxes))
     near = np.flatnonzero(count)
-    for rows in np.split(near, _cuts(count[near])):
+    cuts = np.flatnonzero(np.diff(np.cumsum(count[near]) // _PAIRS)) + 1  # into blocks of about as many pairs
+    for rows in np.split(near, cuts):
         if not len(rows):
             continue
         n = count[rows]
@@ -141,8 +142,3 @@ def best_overlaps(
         overlaps[rows] = best
         found[rows] = np.where(best > 0, place[at[leading]], -1)
     return BestOverlaps(found, overlaps)
-
-
-def _cuts(count: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " cuts"]:
-    """Positions that split the boxes into blocks of about `_PAIRS` pairs."""
-    return np.flatnonzero(np.diff(np.cumsum(count) // _PAIRS)) + 1
