@@ -1,5 +1,6 @@
 """Warnings and errors for readers: at the user's line, with paths instead of escaped keys."""
 
+import warnings
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 from oodlit import evaluate_arrays
 from oodlit.base.text.readable import readable
-from oodlit.base.text.warn import warn
+from oodlit.base.text.warn import warn, warn_here
 from oodlit.detectors import MSP, ViM
 from oodlit.errors import DataError
 from oodlit.metrics import UndefinedMetricWarning, auroc
@@ -28,6 +29,26 @@ def test_keys_are_paths_in_errors_and_warnings() -> None:
     assert str(DataError("near/nine/1%2Epng: damaged")) == "near/nine/1.png: damaged"
     with pytest.warns(UserWarning, match="first a/1.png: caf\u00e9"):
         warn("first a/1%2Epng: caf%C3%A9")
+
+
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "NODE_RANK", "connected"])
+def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    if name == "connected":  # then the rank counts, whatever the launcher wrote
+        monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    else:
+        monkeypatch.setenv(name, "1")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn("of the run")
+        warn_here("of this process")
+        auroc([1.0], [])
+    assert [str(one.message) for one in caught] == ["of this process"]
+    if name == "connected":
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+        monkeypatch.setenv("LOCAL_RANK", "1")
+        with pytest.warns(UserWarning, match="of the run"):
+            warn("of the run")
 
 
 def test_addresses_and_other_percents_stay() -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from oodlit.base.text.warn import warn
+from oodlit.base.text.warn import warn_here
 
 ABANDONED_S = 86_400.0
 """Age at which leftover temporary files are removed on file systems without locks: one day."""
@@ -97,7 +97,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        warn(
+        warn_here(
             f"{path}: this file system does not support locks ({error.strerror}); make sure that no other"
             f" process writes to {path.parent}"
         )

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 from oodlit.base.current_folder import shared_with_processes
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.roles import NAMES_OF_LABELS
-from oodlit.base.text.warn import warn
+from oodlit.base.text.warn import warn_here
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
@@ -160,7 +160,7 @@ class StreamLoader:
                 batch[name] = batch[name].pin_memory() if pin else batch[name]  # otherwise copying it would wait
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
-            warn(
+            warn_here(
                 f"data set {self.stream.name!r}: images have group numbers up to {largest_group}, but the data"
                 " set has no class names, so there are no results per group; create the stream with class_names=[...]"
             )

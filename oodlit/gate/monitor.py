@@ -13,7 +13,7 @@ from scipy.special import betaln, xlog1py, xlogy
 from oodlit.base.atomic import write_text
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import read_json, to_json, to_plain
-from oodlit.base.text.warn import warn
+from oodlit.base.text.warn import warn_here
 from oodlit.gate.drift import DriftState, DriftTest
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
@@ -167,9 +167,9 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warn(f"{self}; images passed to the gate differ from the images of the ID set", RefusalWarning)
+            warn_here(f"{self}; images passed to the gate differ from the images of the ID set", RefusalWarning)
         if has_drifted:
-            warn(f"{self.drift}; images passed to the gate are no longer like those of the ID set", DriftWarning)
+            warn_here(f"{self.drift}; images passed to the gate are no longer like those of the ID set", DriftWarning)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write counts and drift test to a JSON file, atomically; `restore` and `Gate.monitor(state=...)` read it."""

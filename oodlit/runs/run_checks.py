@@ -34,17 +34,18 @@ class Parts(NamedTuple):
         wrapper: Class that makes such a module of a network.
         data: Of the data module.
         outputs: Of what `predict_step` returns.
-        needed: What the data module gives, as text.
+        example: How to make such a data module, as code.
     """
 
     module: type
     wrapper: str
     data: type
     outputs: type
-    needed: str
+    example: str
 
 
-IMAGES = Parts(Backbone, "OODModule", OODDataModule, Outputs, "the roles of the data")
+_OWN = 'OODDataModule([Stream("val", Role.ID, DatasetSource(dataset)), ...])'
+IMAGES = Parts(Backbone, "OODModule", OODDataModule, Outputs, _OWN)
 
 
 def check_packages(
@@ -71,8 +72,7 @@ def check_packages(
     if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
         raise InvalidArgumentError(
-            f"{owner}: expected {parts.needed}, got {given}; call trainer.predict(module, datamodule) with an"
-            f" {parts.data.__name__}"
+            f"{owner}: expected an {parts.data.__name__}, got {given}; call trainer.predict(module, {parts.example})"
         )
     return trainer, module, datamodule
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Role
@@ -93,8 +94,10 @@ def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batc
 
 def test_plain_loaders_are_refused_with_the_way_out():
     loader = torch.utils.data.DataLoader(torch.rand(4, 3, 8, 8))
-    with pytest.raises(InvalidArgumentError, match="expected the roles of the data"):
-        make_trainer(OODDetection([MSP()])).predict(make_module(), loader)
+    way_out = r"predict\(module, OODDataModule\(\[Stream\(.*DatasetSource"
+    for data, given in ((loader, "no data module"), (pl.LightningDataModule(), "a LightningDataModule")):
+        with pytest.raises(InvalidArgumentError, match=f"expected an OODDataModule, got {given}.*{way_out}"):
+            make_trainer(OODDetection([MSP()])).predict(make_module(), data)
 
 
 @pytest.mark.parametrize("options", [{"tpr": 95}, {"rule": "nearest"}, {"unit_test_limit": -0.1}])

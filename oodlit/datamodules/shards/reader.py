@@ -14,7 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.retry import retried
 from oodlit.base.roles import Role
 from oodlit.base.secrets import mask_address, mask_text
-from oodlit.base.text.warn import warn
+from oodlit.base.text.warn import warn_here
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
@@ -198,7 +198,7 @@ class ShardSource:
                 with self._open(record) as file:
                     digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, _Strays(where)))
                     if len(digests) == before and only_zeros(file):
-                        warn(f"shard {where}: {ONLY_ZEROS}")
+                        warn_here(f"shard {where}: {ONLY_ZEROS}")
             records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
         if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
             self._raise_repeated(repeated)
@@ -260,7 +260,7 @@ class _Strays:
     def __call__(self, name: str) -> None:
         if not self.has_warned:
             self.has_warned = True
-            warn(
+            warn_here(
                 f"shard {self.where}: {name!r} is ignored, because it does not belong to a sample; there may be more"
                 " such files"
             )

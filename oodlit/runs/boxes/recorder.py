@@ -37,7 +37,7 @@ from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.clock import OTHER
 
-BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "annotated objects")
+BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "ObjectBenchmark(...)")
 
 
 @dataclass(frozen=True)
