@@ -16,7 +16,7 @@ _FILES = {
 """Files of the template, and where each is written."""
 
 
-def detector(name: str, *, out: Path | None = None) -> None:
+def detector(name: str, *, fitted: bool = False, out: Path | None = None) -> None:
     """Write a package with a new detector.
 
     The package contains the detector, its tests, a documentation page, and a README that explains what to edit. Its
@@ -24,6 +24,7 @@ def detector(name: str, *, out: Path | None = None) -> None:
 
     Args:
         name: name of the class, such as MyScore
+        fitted: start from a detector that is fitted on training images
         out: new folder (default: oodlit-NAME)
     """
     if not (name.isidentifier() and name.isascii() and name[0].isupper()):
@@ -42,7 +43,9 @@ def detector(name: str, *, out: Path | None = None) -> None:
         raise UsageError(f"{folder} already exists; choose another folder with --out")
     template = resources.files("oodlit.cli") / "template"
     for source, place in _FILES.items():
-        text = Template((template / source).read_text(encoding="utf-8")).substitute(words)
+        other = template / f"fitted_{source}"
+        chosen = other if fitted and other.is_file() else template / source
+        text = Template(chosen.read_text(encoding="utf-8")).substitute(words)
         file = folder / Template(place).substitute(words)
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text)

@@ -30,7 +30,7 @@ from oodlit.gate.threshold import threshold_of
 from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.results.display_names import display_names
-from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.files.storage import RUN, TABLE, UNFINISHED
 from oodlit.results.names import some
 from oodlit.results.record_parts import AccelerationRecord
 
@@ -69,6 +69,11 @@ def load_run(
     per_class: bool,
 ) -> Loaded:
     """Load detector, threshold and calibration of a run."""
+    if folder.is_dir() and not any((folder / name).exists() for name in (RUN, TABLE, UNFINISHED)):
+        raise DataError(
+            f"{folder}: expected the folder of a run, with {RUN}, or of a saved gate, with {GATE}; found"
+            f" {some(sorted(path.name for path in folder.iterdir()), 3) or 'no files'}"
+        )
     results = Results.load(folder)
     known = results.run.backbone
     if not known.input_shape:

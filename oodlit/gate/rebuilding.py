@@ -139,7 +139,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
         backbone = f"{LOCAL}{files.find(backbone.removeprefix(LOCAL))}"
     if weights is not None and isinstance(backbone, nn.Module):
         backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
-    with _seeded(record):
+    with _rebuilding(record, source):
         return OODModule(
             backbone, transform=transform, weights=file if weights is None else weights, name=record.name, **arguments
         )
@@ -154,11 +154,8 @@ def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Mod
         raise InvalidArgumentError(
             f"{source}: run.json hides a secret ({MASK}) among the arguments of the network; {_PASS}"
         )
-    try:
-        with _seeded(record):
-            made = make(plan(_with_files(described, files), nn.Module, "backbone"))
-    except OodlitError as error:
-        raise InvalidArgumentError(f"{source}: the network cannot be rebuilt ({error}); {_PASS}") from error
+    with _rebuilding(record, source):
+        made = make(plan(_with_files(described, files), nn.Module, "backbone"))
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
 
@@ -184,8 +181,11 @@ def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def _seeded(record: GateBackbone) -> Iterator[None]:
-    """Draw random weights from the seed of the run, and keep the caller's random state."""
+def _rebuilding(record: GateBackbone, source: Path) -> Iterator[None]:
+    """Draw random weights from the seed of the run, keep the caller's random state, and explain a failure."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(record.configuration.get("seed", 0)))
-        yield
+        try:
+            yield
+        except OodlitError as error:
+            raise InvalidArgumentError(f"{source}: the network cannot be rebuilt ({error}); {_PASS}") from error

@@ -1,6 +1,6 @@
 """Run all checks on one detector."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oodlit.base.current_folder import search_current_folder
@@ -31,6 +31,7 @@ def check_detector(
     problem: ProblemFactory = separated_problem,
     examples: int = 10,
     only: str | None = None,
+    after_check: Callable[[Row], object] = id,
 ) -> Report:
     """Run all checks on one detector.
 
@@ -40,6 +41,7 @@ def check_detector(
         problem: A module-level function that builds the data; `signed_problem` has features of both signs.
         examples: Number of random examples per property, at least 1.
         only: Only run checks whose name contains this text.
+        after_check: Called with the row of each check, for example to show progress.
 
     Returns:
         A report with one row per check. If one error makes several checks fail, it is shown in full once. If
@@ -70,11 +72,12 @@ def check_detector(
         why = "the declarations are malformed"
         return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
     refuse_if_not_applicable(detector, problem, problem().facts)
+    rows: list[Row] = []
     reported: dict[str, str] = {}
     with effort(examples):
-        rows = [
-            _run(check, factory, detector, problem, expected.get(name, ""), reported) for name, check in wanted.items()
-        ]
+        for name, check in wanted.items():
+            rows.append(_run(check, factory, detector, problem, expected.get(name, ""), reported))
+            after_check(rows[-1])
     return Report(repr(detector), tuple(rows))
 
 

@@ -1,6 +1,7 @@
 """The command line: help without torch, one-line errors, exit codes, and each command end to end."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -310,6 +311,7 @@ def test_check_runs_the_conformance_suite(
     )
     monkeypatch.chdir(tmp_path)
     assert main(["check", "oodlit.detectors.MSP", "--only", "higher"]) == 0
+    assert re.search(r"checking oodlit.detectors.MSP .* 1/1 \d:\d\d:\d\d", capsys.readouterr().err)  # progress and time
     assert main(["check", "mine_for_check.Backwards", "--only", "higher"]) == 1
     assert "fail" in capsys.readouterr().out.lower()
     assert main(["check", "mine_for_check.Nothing"]) == 2

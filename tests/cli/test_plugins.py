@@ -181,20 +181,22 @@ def test_a_package_from_the_template_is_installed_and_used(tmp_path: Path) -> No
     assert "1 failed, 2 passed" in done.stdout, done.stdout
     assert "the reference is still that of the template" in done.stdout
     readme = (folder / "README.md").read_text()
-    fitted, its_test = (block.partition("```")[0] for block in readme.split("```python\n")[1:])
     assert "$" not in readme.replace("```", "")
     for file in ("oodlit_top_gap.py", "tests/test_oodlit_top_gap.py", "docs/oodlit_top_gap.md", "pyproject.toml"):
         assert f"`{file}`" in readme
         assert (folder / file).is_file()
-    (folder / "oodlit_top_gap.py").write_text(fitted.replace("Title of the paper", "Nearest mean"))
-    tests = folder / "tests" / "test_oodlit_top_gap.py"
-    pytest_ += ["-k", "formula or reference"]
-    done = subprocess.run(pytest_, capture_output=True, text=True, env=environment, cwd=folder, check=False)
+    fitted = tmp_path / "fitted"
+    assert main(["new", "detector", "TopGap", "--fitted", "--out", str(fitted)]) == 0
+    assert "--fitted" in readme
+    assert "the mean of each class" in (fitted / "docs" / "oodlit_top_gap.md").read_text()
+    module, tests = ((fitted / name).read_text() for name in ("oodlit_top_gap.py", "tests/test_oodlit_top_gap.py"))
+    (folder / "oodlit_top_gap.py").write_text(module.replace("Title of the paper", "Nearest mean"))
+    fast = [*pytest_, "-k", "formula or reference"]
+    done = subprocess.run(fast, capture_output=True, text=True, env=environment, cwd=folder, check=False)
     assert "1 failed, 1 passed" in done.stdout, done.stdout  # the formula was replaced, but not its test
-    before, _, after = tests.read_text().partition("def test_formula")
-    tests.write_text(before + its_test + "\n\ndef test_reference" + after.partition("def test_reference")[2])
+    (folder / "tests" / "test_oodlit_top_gap.py").write_text(tests)
     done = subprocess.run(pytest_, capture_output=True, text=True, env=environment, cwd=folder, check=False)
-    assert "2 passed" in done.stdout, done.stdout
+    assert "3 passed" in done.stdout, done.stdout
     assert {path.name for path in folder.glob("*/*.md")} == {"oodlit_top_gap.md"}
 
 

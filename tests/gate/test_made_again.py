@@ -95,6 +95,15 @@ def test_a_run_of_the_command_line_is_made_again_with_its_random_weights(
     monkeypatch.delitem(__import__("sys").modules, "made_again_network")
     with pytest.raises(InvalidArgumentError, match=r"results: the network cannot be rebuilt .*made_again_network"):
         Gate.load("results")
+    with pytest.raises(InvalidArgumentError, match=r"gate: the network cannot be rebuilt .*'my_net'.*model=network"):
+        Gate.load("gate", model="my_net")
+
+
+def test_a_folder_without_a_run_or_a_gate_is_refused_with_what_it_must_contain(tmp_path: Path) -> None:
+    for found in ("no files", r"model\.safetensors"):
+        with pytest.raises(DataError, match=rf"folder of a run, with run\.json, .* with gate\.json; found {found}"):
+            Gate.load(tmp_path, detector="msp")
+        (tmp_path / "model.safetensors").write_text("x")
 
 
 def test_a_network_with_a_name_and_a_file_is_made_again(data: OODDataModule, tmp_path: Path) -> None:

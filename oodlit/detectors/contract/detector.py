@@ -41,7 +41,7 @@ class Detector(Configured, ABC):
 
     A subclass is final. It declares `needs`, `statistics` and `reference`, stores the constructor arguments under their
     own names, and implements `_fit` and `_score`. Fitted state lives in buffers: tensors that `_fit` stores with
-    `self.keep(name=tensor)`, or with `register_buffer`, are saved, loaded and moved between devices.
+    `self.keep(name=tensor)` are saved, loaded and moved between devices.
 
     Example:
         >>> class Largest(TrainFreeDetector):
@@ -371,7 +371,7 @@ class Detector(Configured, ABC):
 
     @final
     def keep(self, **tensors: Tensor) -> None:
-        """Store fitted tensors as buffers, which are saved, loaded and moved between devices."""
+        """Store fitted tensors as buffers (`register_buffer`), which are saved, loaded and moved between devices."""
         for name, tensor in tensors.items():
             self.register_buffer(name, tensor)
 
