@@ -31,7 +31,7 @@ def test_keys_are_paths_in_errors_and_warnings() -> None:
         warn("first a/1%2Epng: caf%C3%A9")
 
 
-@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "NODE_RANK", "connected"])
+@pytest.mark.parametrize("name", ["RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK", "connected"])
 def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     if name == "connected":  # then the rank counts, whatever the launcher wrote
         monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)

@@ -30,7 +30,7 @@ COMMANDS = {
     "data get": "oodlit.cli.data.get:get",
     "data check": "oodlit.cli.data.check:check",
     "objects evaluate": "oodlit.cli.objects:evaluate",
-    "objects report": "oodlit.cli.objects:report",
+    "objects report": "oodlit.cli.report:report",
     "report": "oodlit.cli.report:report",
     "export": "oodlit.cli.export:export",
     "list": "oodlit.cli.listing:listing",

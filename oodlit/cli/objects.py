@@ -134,20 +134,6 @@ def _write(results: "ObjectResults", out: Path) -> None:
     say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
 
 
-def report(results: list[Path], *, out: Path | None = None) -> None:
-    """Write the HTML page of saved object detection results.
-
-    Works like `oodlit report`, for results of boxes.
-
-    Args:
-        results: folders of results; several are compared
-        out: file to write (default: report.html in the folder)
-    """
-    from oodlit.cli.report import report as write
-
-    write(results, out=out)
-
-
 def _listed(text: str) -> list[str]:
     """Names separated by commas.
 

@@ -69,11 +69,6 @@ def load_run(
     per_class: bool,
 ) -> Loaded:
     """Load detector, threshold and calibration of a run."""
-    if folder.is_dir() and not any((folder / name).exists() for name in (RUN, TABLE, UNFINISHED)):
-        raise DataError(
-            f"{folder}: expected the folder of a run, with {RUN}, or of a saved gate, with {GATE}; found"
-            f" {some(sorted(path.name for path in folder.iterdir()), 3) or 'no files'}"
-        )
     results = Results.load(folder)
     known = results.run.backbone
     if not known.input_shape:
@@ -169,7 +164,12 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
         asked: Settings of a threshold; all must be None or False because a saved gate has its threshold.
     """
     if not (folder / GATE).is_file():
-        return None
+        if not folder.is_dir() or any((folder / name).exists() for name in (RUN, TABLE, UNFINISHED)):
+            return None
+        raise DataError(
+            f"{folder}: expected the folder of a run, with {RUN}, or of a saved gate, with {GATE}; found"
+            f" {some(sorted(path.name for path in folder.iterdir()), 3) or 'no files'}"
+        )
     entries = read_json(folder / GATE, dict)
     if entries.get("format") != FORMAT:
         raise InvalidArgumentError(

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from oodlit import Results
+from oodlit.base.processes.rank import is_first_process
 from oodlit.cli.main import main
-from oodlit.cli.running.outcome import is_first_process
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.processes import free_port, run_function
 

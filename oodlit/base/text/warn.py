@@ -1,10 +1,9 @@
 """Warn at the user's line."""
 
 import inspect
-import os
-import sys
 import warnings
 
+from oodlit.base.processes.rank import is_first_process
 from oodlit.base.text.readable import readable
 
 _INNER = {"oodlit", "pytorch_lightning", "lightning", "lightning_utilities", "torch", "contextlib", "functools"}
@@ -13,7 +12,7 @@ _INNER = {"oodlit", "pytorch_lightning", "lightning", "lightning_utilities", "to
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn of what all processes of a run know, in the first of them; see `warn_here`."""
-    if not _rank():
+    if is_first_process():
         warn_here(message, category)
 
 
@@ -28,11 +27,3 @@ def warn_here(message: str, category: type[Warning] = UserWarning) -> None:
     while frame and frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _INNER:
         level, frame = level + 1, frame.f_back
     warnings.warn(readable(message), category, stacklevel=level)
-
-
-def _rank() -> int:
-    """Rank of this process; before the processes are connected, as their launcher numbers them."""
-    known = sys.modules.get("torch.distributed")  # this file is imported without torch
-    if known is not None and known.is_available() and known.is_initialized():
-        return int(known.get_rank())
-    return max(int(os.environ.get(name) or 0) for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

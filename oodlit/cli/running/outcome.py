@@ -1,13 +1,11 @@
 """The output of a run: check its folder before, print its results after."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
-from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.report import chosen_sentence, partial_text, summary_table
@@ -47,14 +45,6 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
             f"--out {out} contains {foreign[0]!r}, which oodlit did not write; choose another folder"
         )
     return False
-
-
-def is_first_process() -> bool:
-    """Whether this is the process that prints and writes.
-
-    Before there is a Trainer, the first process of another machine only knows the rank of that machine.
-    """
-    return not int(getattr(pl.utilities.rank_zero_only, "rank", None) or os.environ.get("NODE_RANK") or 0)
 
 
 def print_outcome(results: Results, console: Console) -> None:

@@ -15,10 +15,11 @@ from torch import nn
 
 from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
+from oodlit.base.processes.rank import is_first_process
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, say, status
 from oodlit.cli.running.dry_run import describe_run
-from oodlit.cli.running.outcome import UNTRAINED, check_folder, is_first_process, print_outcome
+from oodlit.cli.running.outcome import UNTRAINED, check_folder, print_outcome
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.cli.running.recording import check_recordable, has_more_classes, through_cache
 from oodlit.datamodules import OODDataModule

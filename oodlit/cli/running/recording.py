@@ -7,9 +7,9 @@ from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.base.errors import DataError, RequirementError
+from oodlit.base.processes.rank import is_first_process
 from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
-from oodlit.cli.running.outcome import is_first_process
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.datamodules import OODDataModule
 from oodlit.datamodules.stream_identity import workers_decoder
