@@ -1,6 +1,6 @@
 """OODDetection: fit, score and evaluate detectors within one `trainer.predict`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +10,7 @@ from oodlit.base.checks import check_choice, check_ints
 from oodlit.base.roles import Role
 from oodlit.callbacks.with_detectors import WithDetectors
 from oodlit.datamodules.thinning import MAX_TO_CLASSIFY
-from oodlit.detectors import Detector
+from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results, Settings
@@ -30,7 +30,7 @@ class OODDetection(WithDetectors):
     Collectives: one exchange when the fit ends, one when the run ends.
 
     Args:
-        detectors: Detectors, or a mapping of names to detectors.
+        detectors: Detectors or their names, such as ["KNN", MSP()], or a mapping of names in the results to them.
         fitted: Folder with fitted detectors (written by an earlier run, or by `oodlit.detectors.save`), in place of
             `detectors`; their backbone must be this one.
         output_dir: Folder for results, per-image scores, fitted detectors, thumbnails and the HTML page; those of an
@@ -79,7 +79,7 @@ class OODDetection(WithDetectors):
 
     def __init__(
         self,
-        detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
+        detectors: GivenDetectors | None = None,
         *,
         fitted: str | Path | None = None,
         output_dir: str | Path | None = None,

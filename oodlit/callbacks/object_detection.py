@@ -1,6 +1,6 @@
 """ObjectDetection: fit, score and evaluate OOD detectors on predicted boxes, in one `trainer.predict`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -9,7 +9,7 @@ from oodlit._lightning import pl
 from oodlit.base.checks import check_choice
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.callbacks.with_detectors import WithDetectors
-from oodlit.detectors import Detector
+from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
@@ -28,7 +28,7 @@ class ObjectDetection(WithDetectors):
     The detectors are those for images: a box is a row. Collectives: one exchange when the fit ends, one at the end.
 
     Args:
-        detectors: OOD detectors, or a mapping of names to them.
+        detectors: OOD detectors or their names, or a mapping of names in the results to them.
         fitted: Folder with fitted detectors, in place of `detectors`; their network must be this one.
         output_dir: Folder for results, fitted detectors and the page; those of an earlier run are replaced. None
             (default) keeps the results in memory.
@@ -60,7 +60,7 @@ class ObjectDetection(WithDetectors):
 
     def __init__(
         self,
-        detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
+        detectors: GivenDetectors | None = None,
         *,
         fitted: str | Path | None = None,
         output_dir: str | Path | None = None,

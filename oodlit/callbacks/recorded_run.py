@@ -7,15 +7,13 @@ from typing import Any
 
 from oodlit._lightning import silent_trainer
 from oodlit.callbacks.detection import OODDetection
-from oodlit.detectors import Detector
 from oodlit.detectors.contract.every import every_detector
+from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.recorded.arrays import Given, GivenHead
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.from_arrays import recorded_parts
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results
-
-Detectors = Sequence[Detector] | Mapping[str, Detector]
 
 
 def evaluate_arrays(
@@ -27,7 +25,7 @@ def evaluate_arrays(
     unit_tests: Mapping[str, Given] | None = None,
     head: GivenHead | None = None,
     class_names: str | Path | Sequence[str] | None = None,
-    detectors: Detectors | None = None,
+    detectors: GivenDetectors | None = None,
     out: str | Path | None = None,
     name: str = "recorded outputs",
     batch_size: int = 4096,
@@ -52,7 +50,7 @@ def evaluate_arrays(
             an `nn.Linear`, a pair, or a file with "weight" and "bias". None (default): detectors that need it are left
             out, and logits must be given.
         class_names: Names of the labels, see `OODDataModule`.
-        detectors: Which ones; None (default) = every detector that has defaults for its settings and applies.
+        detectors: Objects or names; None (default) = every detector that has defaults for its settings and applies.
         out: Folder for results, scores, fitted detectors and the page; None (default) = nothing is written.
         name: How results call the backbone.
         batch_size: Rows that are scored at a time; results do not depend on it.
@@ -90,7 +88,7 @@ def evaluate_arrays(
 def run_recorded(
     module: RecordedModule,
     data: RecordedData,
-    detectors: Detectors | None = None,
+    detectors: GivenDetectors | None = None,
     *,
     out: str | Path | None = None,
     **evaluation: Any,

@@ -1,20 +1,20 @@
 """Base class of the callbacks that fit and score detectors."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.detectors import Detector, load
-from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors import load
+from oodlit.detectors.contract.fitting import GivenDetectors, name_detectors
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.files.storage import check_replaceable
 from oodlit.runs.choice import Probe, choose, hidden_layers
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
-from oodlit.runs.run_checks import Parts, check_alone, check_is_list, check_strategy
+from oodlit.runs.run_checks import Parts, check_alone, check_strategy
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.shell import RunCallback
 from oodlit.runs.start import Options, Start
@@ -35,17 +35,12 @@ class WithDetectors(RunCallback):
     recorder_type: type[ScoredRun]
 
     def __init__(
-        self,
-        parts: Parts,
-        detectors: Sequence[Detector] | Mapping[str, Detector] | None,
-        fitted: str | Path | None,
-        options: Options,
+        self, parts: Parts, detectors: GivenDetectors | None, fitted: str | Path | None, options: Options
     ) -> None:
         super().__init__(parts, options.output_dir)
         owner = type(self).__name__
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError(f"{owner}: pass either detectors=[...] or fitted=FOLDER of an earlier fit")
-        check_is_list(owner, detectors)
         if detectors is not None:
             self.detectors, self._earlier = name_detectors(detectors), EarlierFit()
         else:

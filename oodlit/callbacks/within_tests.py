@@ -1,6 +1,6 @@
 """Runs within a pytest test."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from oodlit._lightning import silent_trainer
 from oodlit.backbones.backbone import Backbone
 from oodlit.callbacks.detection import OODDetection
 from oodlit.datamodules import OODDataModule
-from oodlit.detectors import Detector
+from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.module import OODModule
 from oodlit.results import Results
 
@@ -21,7 +21,7 @@ def evaluator(folder: Path) -> Callable[..., Results]:
     def evaluate(
         model: nn.Module | OODModule,
         data: OODDataModule,
-        detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
+        detectors: GivenDetectors | None = None,
         *,
         fitted: str | Path | None = None,
     ) -> Results:

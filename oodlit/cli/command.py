@@ -115,6 +115,7 @@ class _Options:
         flags: Options without a value.
         repeatable: Options that extend a list each time they are given.
         nested: Options whose values may be lists or dictionaries.
+        typed: Options given so far; the first one replaces a nested list of a file, the next ones extend it.
     """
 
     def __init__(self, parameters: Parameters, *, is_configured: bool) -> None:
@@ -122,6 +123,7 @@ class _Options:
         self.known = {*kinds, "debug", *(("config", "print_config") if is_configured else ())}
         self.flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
         self.repeatable = {name for name, kind in kinds.items() if is_list(kind)}
+        self.typed: set[str] = set()
         self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
 
     def option_of(self, name: str, *but: str) -> str:
@@ -156,7 +158,8 @@ def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) 
         elif positional:
             given[parameter.name] = positional.pop(0)
     if positional:
-        raise UsageError(f"unexpected argument: {positional[0]}")
+        hint = "; separate several values with commas" if options.repeatable & given.keys() else ""
+        raise UsageError(f"unexpected argument: {positional[0]}{hint}")
     return {name: value for name, value in given.items() if value is not None and name != "debug"}
 
 
@@ -174,9 +177,11 @@ def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Op
         text = rest.pop(0)
     written = {name: _of_text(text) if option in options.nested else text}
     for key, value in (_of_file(Path(text)) if option == "config" else written).items():
-        is_longer = key.endswith("+") or (option != "config" and key in options.repeatable)
+        is_again = key in options.repeatable and (key in options.typed or key not in options.nested)
+        is_longer = key.endswith("+") or (option != "config" and is_again)
         options.option_of(key, "config")
         given = _put(given, key.removesuffix("+").split("."), value, is_longer=is_longer)
+    options.typed.add(name)
     return given
 
 

@@ -35,7 +35,7 @@ def evaluate(
     benchmark: str | None = None,
     root: Path = Path(),
     incomplete: bool = False,
-    detectors: Annotated[Any, _types] = None,
+    detectors: Annotated[list[Any] | str | None, _types] = None,
     fitted: Path | None = None,
     features: Path | None = None,
     cache: Path | None = None,
@@ -73,7 +73,7 @@ def evaluate(
         benchmark: name from 'oodlit list benchmarks', instead of --data
         root: folder with the data sets of the benchmark (default: .)
         incomplete: use the sets and images of the benchmark that exist
-        detectors: list, or all (default: all without extra forward passes)
+        detectors: KNN,MSP or all (default: all without extra passes)
         fitted: fitted detectors of an earlier run (its OUT/fitted)
         features: YAML file that lists recorded features; no network runs
         cache: folder of recorded features; missing features are added
@@ -107,20 +107,20 @@ def evaluate(
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import check
     from oodlit.cli.running.prediction import EvaluationOptions, check_limits, run_evaluation
+    from oodlit.detectors.contract.every import every_detector
     from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit
 
     every = detectors == "all" or (detectors is None and fitted is None)
     backbone, data = _network_and_data(given)
-    detectors, left_out = _every_detector(given) if every else (detectors, {})
-    check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, detectors, fitted, tpr=tpr)
+    chosen, left_out = every_detector(one_pass=(detectors, features) == (None, None)) if every else (detectors, {})
+    check_limits(limits := [Limit.of(text) for text in fail_if or ()], data, chosen, fitted, tpr=tpr)
     asked = EvaluationOptions(
-        *(backbone, data, detectors, out, _trainer(given)),
+        *(backbone, data, chosen, out, _trainer(given)),
         options=_detection(given),
         faster=_faster(given),
         loading={name: given[name] for name in ("batch_size", "num_workers")},
-        every_detector=every,
-        left_out=left_out,
+        record={"config": resolved_config, "every_detector": every, "not_applicable": left_out},
         **_run_options(given),
     )
     if page := run_evaluation(asked, console()):
@@ -173,15 +173,6 @@ def _check_untrained(given: dict[str, Any]) -> None:
         )
 
 
-def _every_detector(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """All detectors; without `--detectors all`, those that need no extra forward pass, and why others are left out."""
-    from oodlit.detectors.contract.every import every_detector
-
-    if given["detectors"] is None and given["features"] is None:
-        return every_detector(one_pass=True)
-    return every_detector()[0], {}
-
-
 def _network_and_data(given: dict[str, Any]) -> tuple[Any, Any]:
     """Network and data as given, of a description of features, or of a benchmark."""
     if given["features"] is not None:
@@ -205,9 +196,7 @@ def _detection(given: dict[str, Any]) -> dict[str, Any]:
 def _run_options(given: dict[str, Any]) -> dict[str, Any]:
     """Options of the run."""
     names = ("head", "max_batches", "dry_run", "cache", "cache_dtype", "again", "seed", "untrained")
-    options = {name: given[name] for name in names}
-    weights = None if given["weights"] == "none" else given["weights"]
-    return options | {"weights": weights, "config": given["resolved_config"]}
+    return {name: given[name] for name in names} | {"weights": None if given["weights"] == "none" else given["weights"]}
 
 
 def _trainer(given: dict[str, Any]) -> dict[str, Any]:

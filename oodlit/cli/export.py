@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oodlit.base.errors import UsageError
+from oodlit.base.text.resolve import names_in
 
 if TYPE_CHECKING:
     from oodlit.results import Results
@@ -37,8 +38,8 @@ def export(
         csv: CSV
         bibtex: BibTeX of the detectors and data sets, no table
         intervals: add confidence intervals
-        detectors: name of a detector; repeatable (default: all)
-        metrics: name of a metric; repeatable (default: headline)
+        detectors: names, such as KNN,MSP (default: all)
+        metrics: names, such as auroc,fpr95 (default: headline)
         prior: write operating points for this fraction of unknown images
         max_risk: largest fraction of errors; requires --prior
         coverage: smallest fraction of accepted images; requires --prior
@@ -48,12 +49,14 @@ def export(
         name for name, is_on in {"latex": latex, "markdown": markdown, "csv": csv, "bibtex": bibtex}.items() if is_on
     ]
     if len(results) > 1:
-        folders = " ".join(map(str, results))
-        raise UsageError(f"expected one folder of results, got {len(results)}; compare runs: oodlit report {folders}")
+        are_folders, folders = all(path.exists() for path in results), " ".join(map(str, results))
+        hint = f"compare runs: oodlit report {folders}" if are_folders else "separate names with commas: KNN,MSP"
+        raise UsageError(f"expected one folder of results, got {len(results)}; {hint}")
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
     if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
         raise UsageError("--max_risk and --coverage require --prior; --prior and --metrics cannot be combined")
+    detectors, metrics = (names and names_in(",".join(names)) for names in (detectors, metrics))
     from oodlit.cli.console import say
     from oodlit.results import Results
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export

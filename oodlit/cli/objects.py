@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import structs
 
 from oodlit.base.errors import UsageError
+from oodlit.base.text.resolve import names_in
 
 if TYPE_CHECKING:
     from oodlit.objects import ObjectResults
@@ -37,7 +38,7 @@ def evaluate(
     id_annotations: Path | None = None,
     train_predictions: Path | None = None,
     train_annotations: Path | None = None,
-    detectors: Annotated[Any, _types] = None,
+    detectors: Annotated[list[Any] | str | None, _types] = None,
     scores: str = "",
     head: Path | None = None,
     class_names: str = "",
@@ -65,7 +66,7 @@ def evaluate(
         id_annotations: annotations of these images, for best F1 and mAP
         train_predictions: predicted boxes on training images, to fit detectors
         train_annotations: annotations of these images (--fit_on matched)
-        detectors: list, or all (default: all; none with --scores)
+        detectors: KNN,MSP or all (default: all; none with --scores)
         scores: columns with OOD scores, such as A,B (default: none)
         head: weight and bias of the class layer (.safetensors)
         class_names: known classes, such as A,B (default: as annotated)
@@ -91,16 +92,15 @@ def evaluate(
     check_folder(out)
     every = detectors == "all" or (detectors is None and not scores)
     with status("reading and matching boxes"), warnings.catch_warnings():
-        if every:  # the output lists them
-            warnings.filterwarnings("ignore", message="detector '.*' is skipped")
+        warnings.filterwarnings("ignore", message="detector '.*' is skipped")  # the output lists them
         results = evaluate_files(
             BoxFiles(id_predictions, id_annotations),
             {name: BoxFiles(boxes[name], file) for name, file in splits.items()},
             train=None if train_predictions is None else BoxFiles(train_predictions, train_annotations),
             detectors=every_detector()[0] if every else detectors or (),
-            scores=_listed(scores),
+            scores=names_in(scores),
             head=None if head is None else read_head(head),
-            class_names=_listed(class_names) or None,
+            class_names=names_in(class_names) or None,
             t_star=t_star,
             fit_on=fit_on,
             repair=repair,
@@ -117,8 +117,7 @@ def evaluate(
 def _write(results: "ObjectResults", out: Path) -> None:
     """Save results with their page, and print their tables."""
     from oodlit.cli.console import console, say
-    from oodlit.cli.running.outcome import not_applicable_lines
-    from oodlit.objects.results.summary import summary_tables
+    from oodlit.cli.running.outcome import print_outcome
     from oodlit.report import write_report
 
     def add_page(folder: Path) -> None:
@@ -126,22 +125,8 @@ def _write(results: "ObjectResults", out: Path) -> None:
         write_report({name: results}, folder / "report.html", folders={name: folder})
 
     results.save(out, add=add_page)  # in one step, so that nothing of an earlier run remains beside the new results
-    for table in summary_tables(results):
-        console().print(table)
-    findings = (found.text for found in results.run.findings)
-    for line in [*findings, *results.run.notes, *not_applicable_lines(results.run.not_applicable)]:
-        say(line)
+    print_outcome(results, console())
     say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
-
-
-def _listed(text: str) -> list[str]:
-    """Names separated by commas.
-
-    Example:
-        >>> _listed("cat, dog"), _listed("")
-        (['cat', 'dog'], [])
-    """
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) -> dict[str, Path]:
@@ -153,7 +138,7 @@ def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) 
         >>> list(split_files("data/near_coco.json", "--annotations"))
         ['near_coco']
     """
-    parts = _listed(text)
+    parts = names_in(text)
     named = [part.partition("=") for part in parts]
     if len(parts) == 1 and not named[0][1]:
         name = next(iter(like)) if like and len(like) == 1 else Path(text).name.partition(".")[0]

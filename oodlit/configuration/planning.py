@@ -10,6 +10,7 @@ import jsonargparse
 from typing_extensions import Unpack
 
 from oodlit.base.errors import UnknownNameError, UsageError
+from oodlit.base.text.resolve import names_in
 from oodlit.configuration.kinds import (
     accepts_text,
     choices,
@@ -62,6 +63,7 @@ def plan(value: Any, kind: Any, where: str, *, packages: tuple[str, ...] = PACKA
         UnknownNameError: No class, function, argument or role has this name.
         UsageError: A value has the wrong type, or an import fails.
     """
+    value = _split(value, kind)
     kinds, inner = object_kinds(kind), item_type(kind, value)
     if isinstance(value, str):
         if enum := enum_of(kind):
@@ -80,6 +82,16 @@ def plan(value: Any, kind: Any, where: str, *, packages: tuple[str, ...] = PACKA
     return convert(value, kind, where)
 
 
+def _split(value: Any, kind: Any) -> Any:
+    """Split names at commas, in types that accept a list of objects; a single name is a list of one."""
+    if not object_kinds(item_type(kind, [])):
+        return value
+    if isinstance(value, str) and not accepts_text(kind) and value not in choices(kind):
+        value = [value] if "," in value or not object_kinds(kind) else value
+    is_list = isinstance(value, list)
+    return [n for item in value for n in (names_in(item) if isinstance(item, str) else [item])] if is_list else value
+
+
 def _named(text: str, kind: Any, where: str, packages: tuple[str, ...]) -> Any:
     """Interpret text as a function, as the description of an object, or as plain text."""
     kinds = object_kinds(kind)
@@ -89,9 +101,6 @@ def _named(text: str, kind: Any, where: str, packages: tuple[str, ...]) -> Any:
         text, found = find(text, kinds, where, packages)
         is_function = is_callable(kind) and not isinstance(found, type)
         return Planned(text, found, None) if is_function else {"class_path": text}
-    if inner := object_kinds(item_type(kind, [])):
-        find(text, inner, where, packages)
-        raise UsageError(f"{where}: expected a list, got {text}; write {where}=[{text}], or a list in the file")
     return text
 
 

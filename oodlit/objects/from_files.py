@@ -16,7 +16,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError, NonFiniteScoreEr
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.roles import Role
 from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.fitting import make_statistics, name_detectors
+from oodlit.detectors.contract.fitting import GivenDetectors, make_statistics, name_detectors
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations, read_annotations
 from oodlit.objects.files.predictions import Classes, Predictions, read_predictions
@@ -61,7 +61,7 @@ def evaluate_files(
     splits: Mapping[str, BoxFiles],
     *,
     train: BoxFiles | None = None,
-    detectors: Sequence[Detector] | Mapping[str, Detector] = (),
+    detectors: GivenDetectors = (),
     scores: Sequence[str] = (),
     head: Head | None = None,
     class_names: Sequence[str] | None = None,
@@ -77,7 +77,7 @@ def evaluate_files(
         id_files: Images with known classes.
         splits: OOD splits by name: every annotated object is unknown.
         train: Boxes of training images, for detectors with a fit; `fit_on="matched"` requires annotations.
-        detectors: Detectors that score the logits and features; those that do not apply are skipped with a warning.
+        detectors: Detectors of logits and features, or their names; those that do not apply are skipped with a warning.
         scores: Columns of the files with OOD scores, higher = more in-distribution. "confidence" and "score" are the
             object detector's own confidence, named "score" in the results.
         head: The class layer of the network, for detectors that need it.

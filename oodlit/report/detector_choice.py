@@ -1,71 +1,54 @@
-"""Which detector to choose: the group of the best detectors, the fastest of them, and detectors that coincide."""
+"""Which detector to choose: the group of the best detectors, one of them, and detectors that coincide."""
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import pandas as pd
 
 from oodlit.base.roles import Role
 from oodlit.report.headline import Column, mean_rates, percent_text, share_text, two_digits
-from oodlit.report.section import Fact, Shown, listed
-from oodlit.report.thumbnails import ThumbnailStyles
-from oodlit.results import Results
+from oodlit.report.section import ChosenDetector, Fact, Shown, listed
 from oodlit.results.comparing.same_order import SameOrder
-from oodlit.results.displayed import displayed
 
-
-class ChosenDetector(NamedTuple):
-    """The detector to choose.
-
-    Args:
-        detector: Its name.
-        short: Why, in a few words.
-        sentence: Why, in a sentence.
-    """
-
-    detector: str
-    short: str
-    sentence: str
+CLEARLY_FASTER = 0.5
+"""Largest fraction of the time of the detector with the lowest FPR for which another one is preferred. Detectors that
+are not distinguishable may still differ by many points of FPR, which a smaller difference of time does not outweigh."""
 
 
 def choose(shown: Shown) -> ChosenDetector | None:
-    """Choose the fastest detector that is not distinguishable from the best by FPR and AUROC over all OOD sets.
+    """Choose the lowest FPR of the detectors that are not distinguishable from the best by FPR and AUROC.
 
-    Detectors that fail the fewest unit tests come first. If none is among the best by both metrics, the FPR decides.
-    Without measured times, the lowest FPR decides.
+    Values are averaged over all OOD sets. Detectors that fail the fewest unit tests come first. If no detector is among
+    the best by both metrics, the FPR decides. One that takes at most half the time, network included, is preferred.
 
     Returns:
         The choice; None without OOD sets, with one detector, and if all values are undefined.
     """
-    tables = _tables(shown)
-    if not tables:
+    if not (tables := _tables(shown)):
         return None
     groups = [set(table.loc[table["in_group"], "detector"]) for table in tables.values()]
     both = set.intersection(*groups)
-    best = both or groups[0]
-    labels = list(tables) if both else list(tables)[:1]
-    members = [name for name in next(iter(tables.values()))["detector"] if name in best]
+    rates = next(iter(tables.values())).set_index("detector")["value"]  # lowest first
+    members = [name for name in rates.index if name in (both or groups[0])]
     passing, how = _fewest_failures(shown, members)
-    timed = [name for name in passing if not math.isnan(shown.costs[name])]
-    detector = min(timed, key=lambda name: shown.costs[name]) if timed else passing[0]
-    text = f"no other {shown.unit} is significantly better by {' or '.join(labels)} {_where(shown)}"
-    alone = len(passing) == 1
-    if how and len(members) > 1:
-        how = how.replace("pass", "passes").replace("fail", "fails")
-        text += f", and only this one of the {len(members)} best {how}" if alone else f". It {how}"
-    quickest = f"the {'fastest' if timed else 'best'} of {len(passing)}"
-    if not alone:
-        cost = f" ({two_digits(shown.costs[detector])} ms per image)" if timed else ""
-        text += f"{' and' if how else ', and it'} is {quickest} such {shown.unit}s{cost}"
-    short = f"{quickest} {shown.unit}s that are not distinguishable from the best"
-    return ChosenDetector(detector, "" if alone else short, f"Choose {detector}: {text}.")
-
-
-def chosen_sentence(results: Results) -> str:
-    """Which detector to choose, and why, as on the page of the run; empty if there is no choice."""
-    choice = choose(Shown(displayed(results), ThumbnailStyles({}, "")))
-    return choice.sentence if choice else ""
+    times = _answer_times(shown)
+    lowest = min(passing, key=lambda name: (rates[name], times[name]))
+    detector = next((name for name in passing if times[name] <= CLEARLY_FASTER * times[lowest]), lowest)
+    best, count, unit = percent_text(rates[lowest]), len(passing), shown.unit
+    kind = f"{unit}s{how} that are" if count > 1 else f"{unit}{how if members[1:] else ''} that is"
+    by = f"{' or '.join(list(tables) if both else list(tables)[:1])} {_where(shown)}"
+    which = f"{kind} not significantly worse than the best by {by}"
+    short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
+    text = f"it has the lowest FPR ({best}) of the {count} {which}" if count > 1 else f"it is the only {which}"
+    if detector != lowest:
+        text = (
+            f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
+            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}, against"
+            f" {percent_text(rates[detector])}) of the {count} {which}"
+        )
+    others = shown.listed([name for name in members if name != detector])
+    others = f" Also among the best: {others}." if others else ""
+    return ChosenDetector(detector, short, f"Choose {detector}: {text}.", others)
 
 
 def answer_tile(shown: Shown, rates: Sequence[Column]) -> Fact:
@@ -123,14 +106,20 @@ def _where(shown: Shown) -> str:
 
 def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str]:
     """Detectors that fail the fewest unit tests, with a description; all of them without unit tests."""
-    column = next((column for column in shown.columns if column.is_count), None)
-    failed = {} if column is None else dict(zip(shown.results.detectors, (c.sort for c in column.cells), strict=True))
+    columns = [column.cells for column in shown.columns if column.is_count][:1]
+    failed = {name: cell.sort for cells in columns for name, cell in zip(shown.results.detectors, cells, strict=True)}
     counted = [name for name in names if not math.isnan(failed.get(name, math.nan))]
-    if not counted:
-        return list(names), ""
-    least = min(failed[name] for name in counted)
-    how = "fail the fewest unit tests" if least else "pass all unit tests"
-    return [name for name in counted if failed[name] == least], how
+    least = min((failed[name] for name in counted), default=0)
+    how = " with the fewest failed unit tests" if least else " without failed unit tests"
+    return ([name for name in counted if failed[name] == least], how) if counted else (list(names), "")
+
+
+def _answer_times(shown: Shown) -> dict[str, float]:
+    """Milliseconds per image of the network and the detector; NaN = one of them was not measured."""
+    run = shown.results.run
+    network = 0.0 if shown.pairs else run.time.backbone_ms  # times of pairs include it
+    added = math.nan if network is None else network
+    return {name: added + run.ms_per_image.get(name, math.nan) for name in shown.detectors}
 
 
 def coinciding(shown: Shown) -> list[str]:

@@ -1,7 +1,6 @@
 """The pair of network and detector to choose, on the page of several runs."""
 
 import dataclasses
-import re
 from collections.abc import Collection
 from typing import Any
 
@@ -12,7 +11,7 @@ from oodlit.base.roles import Role
 from oodlit.report.box_view import box_choice
 from oodlit.report.detector_choice import answer_tile, answers, choose
 from oodlit.report.headline import partial_text, percent_text, share_text
-from oodlit.report.section import Fact, Pairs, Shown, ShownBoxes, frame
+from oodlit.report.section import Fact, Pairs, Shown, ShownBoxes, doubts, frame
 from oodlit.report.several import Several
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
@@ -36,12 +35,9 @@ def pair_view(several: Several) -> dict[str, Any]:
     shown: Any = Shown(joined, ThumbnailStyles({}, ""), pairs=pairs) if is_image else ShownBoxes(joined, pairs=pairs)
     best, facts, sentences = _of_images(shown, several) if is_image else _of_boxes(shown)
     title, detector = pairs.get(best, ("", ""))
-    name = re.compile(rf"(?<![\w+]){re.escape(detector)}(?![\w+])")
-    found = [finding for finding in several.runs[title].findings if not finding.is_good] if title else []
-    if own := sum(not finding.is_of_detectors or bool(name.search(finding.text)) for finding in found):
-        sentences[0] += f" {'1 finding concerns' if own == 1 else f'{own} findings concern'} this pair; see below."
     alerts = [*filter(None, [partial_text(joined)])] if is_image else []
-    return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]}
+    own = {"doubts": doubts(several.runs[title].findings, detector), "about": "this pair"} if title else {}
+    return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]} | own
 
 
 def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[str]]:
@@ -66,8 +62,8 @@ def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[st
 
 
 def _of_boxes(shown: ShownBoxes) -> tuple[str, list[Fact], list[str]]:
-    best, value, text = box_choice(shown)
-    return (best, [Fact(_TILE, best, value)], [text]) if best else ("", [], [])
+    choice = box_choice(shown)
+    return (choice.detector, [Fact(_TILE, *choice[:2])], [choice.sentence]) if choice else ("", [], [])
 
 
 def _join(several: Several, pairs: Pairs, names: Collection[str]) -> Any:

@@ -11,7 +11,7 @@ from oodlit.report.headline import share_text
 from oodlit.report.section import Shown, ShownBoxes
 from oodlit.results.any_results import AnyResults
 from oodlit.results.display_names import display_names
-from oodlit.results.names import settings_text
+from oodlit.results.names import settings_text, unused_heading
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
@@ -35,10 +35,11 @@ def record_content(
     """
     results, record = shown.results, shown.record or shown.results.run
     keys = {name: key for key, name in display_names(record).items()}
-    not_applicable = sorted(results.run.not_applicable.items())
-    more = [{"name": "Not applicable", "entries": not_applicable}] if not_applicable else []
+    unused: dict[str, list[tuple[str, str]]] = {}
+    for name, reason in sorted(results.run.not_applicable.items()):
+        unused.setdefault(unused_heading(reason), []).append((name, reason))
     return {
-        "lists": [*more, *lists],
+        "lists": [*({"name": name, "entries": entries} for name, entries in unused.items()), *lists],
         "data": data,
         "catalogue": [_catalogue_row(results, name, keys.get(name, name), ms) for name in shown.detectors],
         "remarks": _remarks(results),

@@ -1,6 +1,7 @@
 """A section of the page: a file in `sections`, a template of the same name in `html`, and a line in `SECTIONS`."""
 
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.files.image_features import ImageFeatures
+from oodlit.results.finding import Finding
 from oodlit.results.glossary import MEAN
 from oodlit.results.run_record import RunRecord
 
@@ -150,19 +152,6 @@ class Shown(Named):
         """Pairs of detectors that order images alike."""
         return same_order(self.results)
 
-    @cached_property
-    def costs(self) -> dict[str, float]:
-        """Milliseconds per image by detector, without the shared forward pass; NaN = not measured."""
-        return self._measured(self.results.run.ms_per_image)
-
-    @cached_property
-    def fit_seconds(self) -> dict[str, float]:
-        """Seconds of the fit by detector, without shared parts; NaN = not measured, or no fit."""
-        return self._measured(self.results.run.time.fit)
-
-    def _measured(self, recorded: Mapping[str, float]) -> dict[str, float]:
-        return {name: recorded.get(name, math.nan) for name in self.detectors}
-
     def sets(self, *roles: Role) -> list[DatasetInfo]:
         """Data sets of the run with these roles, in the order of the run."""
         return [info for role in roles for info in self.results.datasets if info.role is role]
@@ -197,6 +186,22 @@ class ShownBoxes(Named):
         return {name: total / len(splits) if splits else math.nan for name, total in sums.items()}
 
 
+class ChosenDetector(NamedTuple):
+    """The detector to choose.
+
+    Args:
+        detector: Its name.
+        short: Why, in a few words after its FPR.
+        sentence: Why, in a sentence.
+        others: Which others are among the best, in a sentence; empty if none are.
+    """
+
+    detector: str
+    short: str
+    sentence: str
+    others: str = ""
+
+
 class Fact(NamedTuple):
     """One of the most important numbers of a run, at the top of its page."""
 
@@ -208,21 +213,26 @@ class Fact(NamedTuple):
 def frame(
     shown: Shown | ShownBoxes,
     sections: Iterable[Callable[[Any], Iterable[Section]]],
-    *,
-    answer: str = "",
-    kept: Collection[str] = (),
+    choice: ChosenDetector | None = None,
 ) -> dict[str, Any]:
-    """What the pages of runs of every kind show: first the `answer`; detectors in `kept` are never folded."""
-    findings = shown.results.findings
+    """What the pages of runs of every kind show: first the `choice`, which is never folded."""
+    findings, chosen = shown.results.findings, choice.detector if choice else ""
     return {
-        "answers": [answer] if answer else [],
+        "answers": [choice.sentence] if choice else [],
         "findings": [found for found in findings if not found.is_of_detectors],
         "details": [found for found in findings if found.is_of_detectors],
-        "doubts": sum(not found.is_good for found in findings),
+        "doubts": doubts(findings, chosen),
+        "about": chosen,
         "caveat": shown.results.run.caveat,
         "sections": [section for of in sections for section in of(shown)],
-        "words": words(shown.results, shown.detectors) | {"rest": folded(shown.detectors, kept)},
+        "words": words(shown.results, shown.detectors) | {"rest": folded(shown.detectors, [chosen])},
     }
+
+
+def doubts(findings: Iterable[Finding], detector: str) -> int:
+    """Count the findings that are reasons to doubt the numbers of a detector; of all detectors if it is empty."""
+    name = re.compile(rf"(?<![\w+]){re.escape(detector)}(?![\w+])")
+    return sum(not f.is_good and (not (detector and f.is_of_detectors) or bool(name.search(f.text))) for f in findings)
 
 
 def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:

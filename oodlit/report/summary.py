@@ -8,10 +8,24 @@ from rich.table import Table
 from rich.text import Text
 
 from oodlit.base.roles import UNKNOWN_CLASSES
+from oodlit.objects.results import ObjectResults
+from oodlit.report.box_view import box_choice
+from oodlit.report.detector_choice import choose
 from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
+from oodlit.report.section import ChosenDetector, Shown, ShownBoxes
+from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
+from oodlit.results.any_results import AnyResults
 from oodlit.results.displayed import displayed
-from oodlit.results.views.terminal import FirstFitting
+from oodlit.results.views.terminal import FirstFitting, with_notes
+
+
+def chosen_detector(results: AnyResults) -> ChosenDetector | None:
+    """Choose a detector of a run, as its page does; None if there is no choice."""
+    results = displayed(results)
+    if isinstance(results, ObjectResults):
+        return box_choice(ShownBoxes(results))
+    return choose(Shown(results, ThumbnailStyles({}, ""))) if isinstance(results, Results) else None
 
 
 def summary_table(results: Results) -> FirstFitting:
@@ -47,25 +61,20 @@ def _table(
         number = f"n = {scored_images(results, column.dataset)}" + (f"\n{some}" if some else "")
         heading = f"{column.dataset}\n{number}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
-    undefined = {(c.dataset, cell.interval): "" for c in columns for cell in c.cells if math.isnan(cell.sort)}
-    marks = {place: f"[{number}]" for number, place in enumerate(filter(lambda place: place[1], undefined), 1)}
+    undefined = [(c.dataset, cell.interval) for c in columns for cell in c.cells if math.isnan(cell.sort)]
+    marks = {place: f"[{n}]" for n, place in enumerate(dict.fromkeys(p for p in undefined if p[1]), 1)}
     for name in names:
         index = results.detectors.index(name)
         cells = [(column.cells[index], column.dataset) for column in columns]
         table.add_row(Text(name), *(_text(c, marks.get((place, c.interval), ""), intervals) for c, place in cells))
     notes = [f"{mark} undefined on {dataset}: {reason}" for (dataset, reason), mark in marks.items()]
-    if not intervals:
-        hidden = "".join(f", {c.dataset} {_label(c, results)}" for c in every if c not in columns)
-        notes.append(f"Not shown because the terminal is too narrow: intervals{hidden}; see the report")
-    if notes:
-        table.caption, table.caption_justify = Text(". ".join(notes) + ".", style="dim"), "left"
-    return table
+    hidden = [f"{c.dataset} {_label(c, results)}" for c in every if c not in columns]
+    return with_notes(table, notes, [*([] if intervals else ["intervals"]), *hidden])
 
 
 def _label(column: Column, results: Results) -> str:
-    if not column.is_count:
-        return column.label
-    return f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
+    number = len(results.dataset(column.dataset).class_names) or 1
+    return f"{column.label} of {number}" if column.is_count else column.label
 
 
 def _text(cell: Cell, mark: str, intervals: bool) -> Text:

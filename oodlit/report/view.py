@@ -23,14 +23,13 @@ def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict
     keys = [*keys_to_show(results), *neighbor_keys(features)]
     thumbnails = ThumbnailStyles(load_thumbnails(folder, keys), prefix)
     shown = Shown(displayed(results), thumbnails, results.run, features)
-    choice = choose(shown)
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, shown.inside),
         "alerts": [*filter(None, [partial_text(results)])],
         "facts": _facts(shown),
         "css": thumbnails.css(),
-        **frame(shown, SECTIONS, answer=choice.sentence if choice else "", kept=[choice.detector] if choice else ()),
+        **frame(shown, SECTIONS, choose(shown)),
     }
 
 

@@ -67,6 +67,16 @@ def safe(name: str) -> str:
     return _UNSAFE.sub("_", name.strip()) or "_"
 
 
+def unused_heading(reason: str) -> str:
+    """Heading of the detectors without scores for a reason: whether they could have been used.
+
+    Example:
+        >>> unused_heading("needs the linear head"), unused_heading("costs 2 extra forward passes per image")
+        ('Not applicable', 'Not used')
+    """
+    return "Not used" if reason.startswith("cost") else "Not applicable"
+
+
 def metric_names(table: pd.DataFrame) -> list[str]:
     """`<dataset>/<detector>/<metric>` for every row, and `.../<class>` for rows of a class; all distinct.
 

@@ -172,16 +172,6 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
     )
 
 
-def check_is_list(owner: str, detectors: object) -> None:
-    """Refuse a single detector or its name in place of a list.
-
-    Raises:
-        InvalidArgumentError: `detectors` is not a list.
-    """
-    if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"{owner}: expected a list of detectors, got detectors={detectors!r}")
-
-
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
     """Refuse a second callback of the same kind: both would set the outputs of the module and the streams to read.
 

@@ -25,7 +25,7 @@ from oodlit.detectors import (
 )
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.runs import run_checks as checks
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
@@ -185,10 +185,23 @@ def test_options_are_checked(options, message):
         OODDetection(**({"detectors": [MSP()]} | options))
 
 
-@pytest.mark.parametrize("single", [MSP(), "msp"])
-def test_one_detector_is_no_list(single):
-    with pytest.raises(InvalidArgumentError, match="expected a list of detectors"):
-        checks.check_is_list("OODDetection", single)  # the suite checks the types of public functions before they run
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        (MSP(), ["msp"]),
+        ("MSP", ["msp"]),
+        ("knn, Mahalanobis++", ["knn", "mahalanobis_plus_plus"]),
+        (["KNN", MSP()], ["knn", "msp"]),
+        ({"mine": "MSP", "other": KNN(k=3)}, ["mine", "other"]),
+    ],
+)
+def test_detectors_are_given_as_objects_or_by_name(given, names):
+    assert [*OODDetection(given).detectors] == names
+
+
+def test_an_unknown_name_of_a_detector_has_suggestions():
+    with pytest.raises(UnknownNameError, match="unknown detector 'Mahalanobiss'; did you mean 'mahalanobis'"):
+        OODDetection(["Mahalanobiss"])
 
 
 def test_list_of_detectors_is_copied():

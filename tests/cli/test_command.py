@@ -90,6 +90,11 @@ def resolved(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) 
         (["--detectors+={class_path: ReAct}"], ["MSP", "KNN", "ReAct"]),
         (["--detectors=[Energy]", "--detectors+=MSP"], ["Energy", "MSP"]),
         (["--detectors", "[Energy]"], ["Energy"]),
+        (["--detectors", "energy"], ["Energy"]),
+        (["--detectors=energy,Mahalanobis++"], ["Energy", "MahalanobisPlusPlus"]),
+        (["--detectors", "energy, ViM", "--detectors", "knn"], ["Energy", "ViM", "KNN"]),
+        (["--detectors", "[energy,ViM]", "--detectors=[knn]"], ["Energy", "ViM", "KNN"]),
+        (["--detectors+=energy,vim"], ["MSP", "KNN", "Energy", "ViM"]),
         (["--detectors=null"], None),
     ],
 )
@@ -99,6 +104,23 @@ def test_lists_of_detectors(
     given = resolved(tmp_path, capsys, *options)["detectors"]
     paths = None if detectors is None else [f"oodlit.detectors.{name}" for name in detectors]
     assert paths == (given and [entry["class_path"] for entry in given])
+
+
+@pytest.mark.parametrize("written", ["KNN, mahalanobis++", "[KNN, mahalanobis++]", '["knn,Mahalanobis++"]'])
+def test_a_file_names_detectors_as_an_option_does(
+    written: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(f"detectors: {written}")
+    for command in (["evaluate"], ["objects", "evaluate"]):
+        assert main([*command, "--config", str(tmp_path / "own.yaml"), "--print_config"]) == 0
+        found = yaml.safe_load(capsys.readouterr().out)["detectors"]
+        assert [entry["class_path"].rpartition(".")[2] for entry in found] == ["KNN", "MahalanobisPlusPlus"]
+
+
+@pytest.mark.parametrize("command", [["evaluate"], ["objects", "evaluate"]])
+def test_names_after_an_option_need_commas(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*command, "--detectors", "KNN", "MSP"]) == 2
+    assert "unexpected argument: MSP; separate several values with commas" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_is_not_repeated_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

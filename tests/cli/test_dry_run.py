@@ -74,7 +74,7 @@ def test_memory_and_passes(data: OODDataModule) -> None:
 def test_detectors_that_do_not_apply_are_named(data: OODDataModule) -> None:
     without = OODDataModule([one for one in data.streams if one.role is not Role.TRAIN], batch_size=4)
     text = "\n".join(lines(without))
-    assert "knn is skipped: needs training images for the fit" in text
+    assert "Not applicable: KNN, ViM - need training images for the fit" in text
     assert ": 2 of 4 detectors\n" in text
     assert "for 32 images" in text
 

@@ -67,6 +67,22 @@ def test_detectors_have_their_key_or_display_name(folder: Path, capsys: pytest.C
     assert [line.partition(",")[0] for line in capsys.readouterr().out.splitlines()[1:]] == ["knn", "msp"]
 
 
+@pytest.mark.parametrize("names", ["KNN,Msp", "[KNN, Msp]"])
+def test_names_are_separated_by_commas(names: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--csv", "--detectors", names, "--metrics", "auroc,fpr95"]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert [row.partition(",")[0] for row in rows] == ["knn", "msp"]
+    assert "AUROC" in first
+    assert "FPR" in first
+
+
+def test_names_separated_by_blanks_have_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", str(folder), "--detectors", "KNN", "MSP"]) == 2
+    assert "got 2; separate names with commas: KNN,MSP" in " ".join(capsys.readouterr().err.split())
+    assert main(["export", str(folder), str(folder)]) == 2
+    assert "got 2; compare runs: oodlit report" in " ".join(capsys.readouterr().err.split())
+
+
 def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--bibtex"]) == 0
     text = capsys.readouterr().out

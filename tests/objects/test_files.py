@@ -124,6 +124,7 @@ def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, 
         found = evaluated(folder, detectors=[Energy(), ViM(dim=4)], scores=())
     assert found.detectors == ("energy",)
     assert found.run.not_applicable == {"vim": "needs the linear head; the file has none"}
+    assert evaluated(folder, detectors="energy", scores=()).detectors == ("energy",)
     with pytest.raises(RequirementError, match=r"1 of 1 detectors are not applicable \(knn: needs training"):
         evaluated(folder, detectors=[KNN()], scores=(), train=None)
     save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")

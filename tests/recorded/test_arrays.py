@@ -17,7 +17,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.cli.main import main
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
-from oodlit.errors import DataError, InvalidArgumentError, OodlitError
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError, UnknownNameError
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded.support import outputs_of, some_detectors
 
@@ -54,6 +54,13 @@ def scores_of(results: Results) -> pd.DataFrame:
     frame = results.scores[results.scores["dataset"] != "train"].copy()
     frame["key"] = frame["dataset"].replace({"val": "id"}) + frame["key"].str.partition("/")[2]
     return frame.set_index("key").sort_index()[list(results.detectors)].astype(float)
+
+
+def test_detectors_are_given_by_name(module, sets):
+    results = evaluate_arrays(**arrays(sets, head=module.head, detectors=["Energy", "Mahalanobis++"]))
+    assert results.detectors == ("energy", "mahalanobis_plus_plus")
+    with pytest.raises(UnknownNameError, match="unknown detector 'Enrgy'; did you mean 'energy'"):
+        evaluate_arrays(**arrays(sets, detectors="Enrgy"))
 
 
 def test_the_scores_are_those_of_a_run_with_the_network(module, sets):
@@ -274,7 +281,7 @@ def test_the_command_line_takes_a_file_of_files(module, sets, tmp_path, capsys):
     ]
     assert main(words) == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "Not applicable: odin" in told
+    assert "Not applicable: ODIN" in told
     assert "forward passes" not in told  # nothing is paid for what does not apply
     results = Results.load(tmp_path / "run")
     assert results.detectors == ("msp", "mahalanobis")

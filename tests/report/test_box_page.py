@@ -1,11 +1,14 @@
 """The page of results of boxes: the frame of every page, sections of boxes, several runs."""
 
+import io
 import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from oodlit.cli.main import main
+from oodlit.cli.running.outcome import print_outcome
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import ObjectResults
 from oodlit.report import load_results, render, write_object_report, write_report
@@ -58,6 +61,36 @@ def test_the_page_begins_with_the_detector_to_choose(monkeypatch: pytest.MonkeyP
     low, high = ({n: found.row("ap_u", dataset="near", detector=n)[end] for n in "gh"} for end in ("ci_low", "ci_high"))
     overlap = low["g"] <= high["h"] and low["h"] <= high["g"]
     assert ("overlaps with that of" in page) == overlap
+
+
+def printed(found: ObjectResults) -> str:
+    console = Console(file=io.StringIO(), width=400)
+    print_outcome(found, console)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_the_terminal_names_the_choice_units_and_reasons() -> None:
+    found = example(bootstrap=20)
+    text = printed(found)
+    best = max(found.detectors, key=lambda name: found.value("ap_u", dataset="near", detector=name))
+    assert f"Choose {best}: of 2 detectors, it has the highest ap_u on near" in text
+    [heading] = [line for line in text.splitlines() if line.strip().startswith("detector")]
+    assert re.findall(r"(\w+)( %)?", heading)[1:4] == [("auroc", " %"), ("fpr95", " %"), ("auroc_hit", " %")]
+    assert re.search(r"\baose\b(?! %)", heading)
+    empty = made(Plain(), Plain(n_images=2))
+    text = printed(empty)
+    reasons = {one.reason for one in empty.run.undefined if one.detector in empty.detectors}
+    assert reasons
+    assert [f"undefined: {reason}" in text for reason in reasons] == [True] * len(reasons)
+    rows = [line for line in text.splitlines() if line.split()[:1] in (["g"], ["h"])]
+    assert all(re.search(r"- \[\d\]", row) for row in rows)
+    assert not any(re.search(r"-(?! \[)", row) for row in rows)
+
+
+def test_columns_of_detectors_that_nothing_fills_are_not_shown() -> None:
+    page = render({"run": example()})
+    table = page[page.index('<table class="catalogue">') :]
+    assert re.findall("<th[^>]*>([^<]+)</th>", table[: table.index("</thead>")]) == ["name", "threshold"]
 
 
 def test_a_run_without_boxes_has_a_page_with_reasons() -> None:

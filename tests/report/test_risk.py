@@ -8,6 +8,7 @@ import pytest
 
 from oodlit.metrics import UndefinedMetricWarning, joint_augrc, risk_curve
 from oodlit.report import render
+from oodlit.report.detector_choice import choose
 from oodlit.report.section import Shown
 from oodlit.report.sections.images import risk
 from oodlit.report.thumbnails import ThumbnailStyles
@@ -42,7 +43,15 @@ def test_numbers_are_those_of_the_operating_points(results: Results) -> None:
     near, far = shown["sets"]
     assert (shown["prior"], near["name"], far["name"]) == ("1 %", "near", "far")
     points = results.operating_points("near", prior=0.01)
-    assert near["sentence"] == operating_sentence(results, "near")
+    choice = choose(Shown(results, ThumbnailStyles({}, "t")))
+    assert choice is not None
+    assert near["sentence"] == operating_sentence(results, "near", choice=choice.detector)
+    assert choice.detector != points["detector"][0]
+    assert near["sentence"].endswith(
+        f". The choice by FPR is {choice.detector}; joint AUGRC also counts wrong predictions"
+    )
+    best = points["detector"][0]
+    assert operating_sentence(results, "near", choice=best) == operating_sentence(results, "near")
     assert [row["detector"] for row in near["rows"][:10]] == points["detector"][:10].tolist()
     assert float(near["rows"][0]["augrc"].removesuffix(" %")) == pytest.approx(
         100 * points["joint_augrc"][0], rel=0.005

@@ -28,6 +28,18 @@ def resolve(kind: str, name: str, known: Mapping[str, str] | Iterable[str]) -> s
     raise UnknownNameError.of(kind, name, alike or shown)
 
 
+def names_in(text: str) -> list[str]:
+    """Names separated by commas, with or without brackets around them; commas within brackets of a name stay.
+
+    Example:
+        >>> names_in("KNN, MSP"), names_in("[KNN,MSP]"), names_in("knn[k=1, chunk=2],msp")
+        (['KNN', 'MSP'], ['KNN', 'MSP'], ['knn[k=1, chunk=2]', 'msp'])
+    """
+    text = text.strip()
+    inner = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    return [name.strip() for name in re.split(r",(?![^\[]*\])", inner) if name.strip()]
+
+
 def plain(name: str) -> str:
     """A name without case and separators, to compare names.
 

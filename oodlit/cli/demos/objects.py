@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from rich.console import Console
-from rich.text import Text
 
 from oodlit._lightning import silent_trainer
 from oodlit.cli.console import progress, status
@@ -11,11 +10,10 @@ from oodlit.cli.demos.digit_scenes import DigitScenes
 from oodlit.cli.demos.digits import SETTINGS
 from oodlit.cli.demos.network import detection_loss, small_faster_rcnn
 from oodlit.cli.demos.training import trained
-from oodlit.cli.running.outcome import check_folder, not_applicable_lines
+from oodlit.cli.running.outcome import check_folder, print_outcome
 from oodlit.cli.running.quiet import RunProgress, one_thread, quiet, seeded
 from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
-from oodlit.objects.results.summary import summary_tables
 
 CAVEAT = (
     "This demo uses one small object detector on drawn scenes. Large networks may rank the OOD detectors in another"
@@ -85,9 +83,5 @@ def run_objects(
     results = detection.results
     assert results is not None  # predict has returned
     if console is not None:
-        for table in summary_tables(results):
-            console.print(table)
-        for line in not_applicable_lines(results.run.not_applicable):
-            console.print(Text(line, style="dim"))
-        console.print(Text(CAVEAT, style="yellow"))
+        print_outcome(results, console)
     return out / "report.html"

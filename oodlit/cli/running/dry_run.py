@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oodlit.base.outputs import BackboneFacts
 from oodlit.base.roles import NAMES_OF_LABELS, Role
+from oodlit.cli.running.outcome import unused_lines
 from oodlit.datamodules import OODDataModule, Stream
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
@@ -62,8 +63,7 @@ def describe_run(
     layers = tuple(dict.fromkeys(layer for detector in detectors.values() for layer in detector.required_layers))
     facts = module.probe(inside, num_train, layers=layers)
     reasons = {name: reason for name, detector in detectors.items() if (reason := detector.why_not(facts))}
-    for name, reason in reasons.items():
-        yield f"{name} is skipped: {reason}"
+    yield from unused_lines(reasons)
     kept = {name: detector for name, detector in detectors.items() if name not in reasons}
     yield f"applicable to {facts.name}: {len(kept)} of {len(detectors)} detectors"
     measured = _Measured(inside, reading, _forward(module, inside, device))

@@ -8,9 +8,13 @@ from rich.text import Text
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
-from oodlit.report import chosen_sentence, partial_text, summary_table
+from oodlit.detectors.contract.registry import readable_names
+from oodlit.objects.results import ObjectResults
+from oodlit.objects.results.summary import summary_tables
+from oodlit.report import chosen_detector, partial_text, summary_table
 from oodlit.results import Results, operating_sentence
 from oodlit.results.files.storage import check_replaceable
+from oodlit.results.names import unused_heading
 from oodlit.results.views.operating import are_labeled
 from oodlit.scoring.applicable import by_reason
 
@@ -47,8 +51,8 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     return False
 
 
-def print_outcome(results: Results, console: Console) -> None:
-    """Print the table of a run with its findings and notes.
+def print_outcome(results: Results | ObjectResults, console: Console) -> None:
+    """Print the tables of a run with its findings and notes, and the detector to choose.
 
     Args:
         results: The run.
@@ -57,22 +61,24 @@ def print_outcome(results: Results, console: Console) -> None:
     for finding in results.findings:
         style, begin = ("green", "Good sign") if finding.is_good else ("bold red", "Finding")
         console.print(Text(f"{begin}: {finding.text}", style=style))
-    console.print(summary_table(results))
-    colours = console.color_system is not None and not console.no_color
-    console.print(Text(_counts(results) + ("; best values in green." if colours else "."), style="dim"))
-    for line in _prompts(results):
+    choice = chosen_detector(results)
+    failed = " ".join(finding.text for finding in results.findings if finding.kind == "failed")
+    others = unused_lines({n: why for n, why in results.run.not_applicable.items() if repr(n) not in failed})
+    if isinstance(results, Results):
+        ends = "; best values in green." if console.color_system is not None and not console.no_color else "."
+        tables, partial = [summary_table(results)], partial_text(results)
+        lines = [_counts(results) + ends, *_prompts(results)]
+        lines += _at_one_percent(results, choice.detector if choice else "")
+    else:
+        tables, partial, lines = summary_tables(results), "", results.run.notes
+    for table in tables:
+        console.print(table)
+    for line in [*lines, *others]:
         console.print(Text(line, style="dim"))
-    if sentence := _at_one_percent(results):
-        console.print(Text(f"{sentence}.", style="dim"))
-    reasons = results.run.not_applicable
-    failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
-    for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
-        console.print(Text(line, style="dim"))
-    for remark in (results.run.caveat, partial_text(results)):
-        if remark:
-            console.print(Text(str(remark), style="yellow"))
-    if sentence := chosen_sentence(results):
-        console.print(Text(sentence, style="bold"))
+    for remark in filter(None, (results.run.caveat, partial)):
+        console.print(Text(str(remark), style="yellow"))
+    if choice:
+        console.print(Text(choice.sentence + choice.others, style="bold"))
 
 
 def _counts(results: Results) -> str:
@@ -92,19 +98,23 @@ def _prompts(results: Results) -> list[str]:
     return [f"Network: {network.name}", *notes] if notes or "{class}" in network.name else []
 
 
-def _at_one_percent(results: Results) -> str:
-    """What the best detector does if 1 % of the images are like the first OOD set; empty without labels."""
+def _at_one_percent(results: Results, choice: str) -> list[str]:
+    """What the best detector does if 1 % of the images are like the first OOD set; nothing without labels."""
     outside = [info.name for info in results.datasets if info.role is Role.OOD]
     if not outside or not are_labeled(results) or results.images(outside[0]).empty:
-        return ""
-    return operating_sentence(results, outside[0], prior=0.01)
+        return []
+    return [operating_sentence(results, outside[0], prior=0.01, choice=choice) + "."]
 
 
-def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
-    """One line per reason, most frequent first, with the detectors that are not applicable for it.
+def unused_lines(reasons: Mapping[str, str]) -> list[str]:
+    """One line per reason, most frequent first, with the display names of detectors that were not used for it.
 
     Example:
-        >>> not_applicable_lines({"vim": "needs training images", "knn": "needs training images"})
-        ['Not applicable: knn, vim - need training images']
+        >>> unused_lines({"vim": "needs training images", "knn": "needs training images"})
+        ['Not applicable: KNN, ViM - need training images']
+        >>> unused_lines({"odin": "costs 2 extra forward passes per image"})
+        ['Not used: ODIN - costs 2 extra forward passes per image']
     """
-    return [f"Not applicable: {', '.join(names)} - {text}" for names, text in by_reason(reasons)]
+    known = readable_names()
+    shown = by_reason({known.get(name, name): reason for name, reason in reasons.items()})
+    return [f"{unused_heading(text)}: {', '.join(names)} - {text}" for names, text in shown]

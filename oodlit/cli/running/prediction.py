@@ -19,12 +19,13 @@ from oodlit.base.processes.rank import is_first_process
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, say, status
 from oodlit.cli.running.dry_run import describe_run
-from oodlit.cli.running.outcome import UNTRAINED, check_folder, print_outcome
+from oodlit.cli.running.outcome import UNTRAINED, check_folder, print_outcome, unused_lines
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.cli.running.recording import check_recordable, has_more_classes, through_cache
 from oodlit.datamodules import OODDataModule
-from oodlit.detectors import Detector, load
-from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors import load
+from oodlit.detectors.contract.fitting import GivenDetectors, name_detectors
+from oodlit.detectors.contract.registry import readable_names
 from oodlit.module import OODModule
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings
@@ -40,7 +41,7 @@ from oodlit.runs import RunLog, check_not_in_use, figures_of, log_to_all
 def predict_and_print(
     module: OODModule | RecordedModule,
     data: OODDataModule,
-    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
+    detectors: GivenDetectors | None,
     *,
     out: Path,
     trainer: Mapping[str, Any],
@@ -117,15 +118,13 @@ class EvaluationOptions:
         cache_dtype: Type of the features that are recorded.
         again: Start over, even if the same run was interrupted or is complete.
         seed: Seed of everything random.
-        every_detector: Whether the detectors are all that exist, because none were named.
-        left_out: Detectors that need extra forward passes, with the number, if they are left out because of it.
-        config: The resolved configuration, for the record of the run.
+        record: Entries of the record of the run: the resolved configuration, and which detectors were not selected.
         untrained: Whether to score the same data with random weights first, in the folder "untrained" of `out`.
     """
 
     backbone: str | nn.Module
     data: OODDataModule
-    detectors: Sequence[Detector] | Mapping[str, Detector] | None
+    detectors: GivenDetectors | None
     out: Path
     trainer: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -139,9 +138,7 @@ class EvaluationOptions:
     cache_dtype: str = "float32"
     again: bool = False
     seed: int = 0
-    every_detector: bool = False
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    config: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)
     untrained: bool = False
 
 
@@ -170,12 +167,9 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
     if asked.dry_run:
         _describe(module, data, asked)
         return None
-    record: dict[str, Any] = {"config": asked.config} if asked.config else {}
-    if asked.every_detector:
-        record["every_detector"] = True
-    if asked.left_out:
-        record["not_applicable"] = dict(asked.left_out)
-        more = f"--detectors all adds {', '.join(asked.left_out)}"
+    record = dict(asked.record)
+    if left_out := asked.record.get("not_applicable"):
+        more = f"--detectors all adds {', '.join(readable_names()[key] for key in left_out)}"
         _say(console, f"No --detectors given: using all detectors that need no extra forward passes; {more}")
     if asked.max_batches is not None:
         record["dry_run"] = f"--max_batches {asked.max_batches}"
@@ -228,6 +222,8 @@ def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: Ev
     with quiet(), seeded(asked.seed):
         for line in describe_run(module, data, detectors, device=device, processes=processes):
             say(line)
+    for line in unused_lines(asked.record.get("not_applicable", {})):
+        say(line)
 
 
 def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
@@ -266,12 +262,7 @@ def _say(console: Console | None, text: str) -> None:
 
 
 def check_limits(
-    limits: Sequence[Limit],
-    data: OODDataModule,
-    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
-    fitted: Path | None,
-    *,
-    tpr: float,
+    limits: Sequence[Limit], data: OODDataModule, detectors: GivenDetectors | None, fitted: Path | None, *, tpr: float
 ) -> None:
     """Reject limits on names that a run will not have, before it starts.
 

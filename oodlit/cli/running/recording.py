@@ -1,6 +1,6 @@
 """`oodlit evaluate --cache`: record what the cache is missing, then read everything from it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,7 @@ from oodlit.cli.console import progress
 from oodlit.cli.running.quiet import Announcement, RunProgress, quiet, seeded
 from oodlit.datamodules import OODDataModule
 from oodlit.datamodules.stream_identity import workers_decoder
-from oodlit.detectors import Detector
-from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors.contract.fitting import GivenDetectors, name_detectors
 from oodlit.module import OODModule
 from oodlit.recorded.cache_data import RecordedCache, has_cache
 from oodlit.recorded.data import RecordedData
@@ -96,7 +95,7 @@ def _record(
         return warned()
 
 
-def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | None, *, strict: bool) -> None:
+def check_recordable(detectors: GivenDetectors | None, *, strict: bool) -> None:
     """Reject detectors that cannot read a cache, before anything is recorded.
 
     Raises:

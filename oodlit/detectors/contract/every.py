@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oodlit.base.errors import UnknownNameError
-from oodlit.detectors.contract.class_paths import construct, signature
+from oodlit.detectors.contract.class_paths import construct
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.registry import detectors
@@ -33,12 +33,7 @@ def every_detector(
     chosen: dict[str, Detector] = {}
     left_out: dict[str, str] = {}
     for key, kind in known.items():
-        given = dict((settings or {}).get(key, {}))
-        needed = [p.name for p in signature(kind).parameters.values() if p.default is p.empty and p.name not in given]
-        if needed:
-            left_out[key] = f"has settings without a default: {', '.join(needed)}"
-            continue
-        detector = construct(kind, given, Detector)
+        detector = construct(kind, (settings or {}).get(key, {}), Detector)
         if train_free and detector.required_statistics:
             left_out[key] = "must be fitted on training images, but there are none"
             continue

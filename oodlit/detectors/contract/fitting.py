@@ -1,15 +1,21 @@
 """Fit any number of detectors in one pass over the training set."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fingerprint import check_same
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
+from oodlit.base.text.resolve import names_in
+from oodlit.detectors.contract.class_paths import construct
 from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.contract.registry import detector_hint, find
 from oodlit.detectors.statistics import Statistic, Statistics
+
+GivenDetectors: TypeAlias = Detector | str | Sequence[Detector | str] | Mapping[str, Detector | str]
+"""Detectors or their names: one, several, or by names for the results."""
 
 
 def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | None = None) -> None:
@@ -71,18 +77,26 @@ def _parts(detectors: Iterable[Detector]) -> list[Detector]:
     return [part for detector in detectors for part in detector.modules() if isinstance(part, Detector)]
 
 
-def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
+def name_detectors(detectors: GivenDetectors | Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
     """Name detectors for tables and files: by a mapping, or by key, with changed settings if keys repeat.
 
+    Names of detectors, see `find`, are built with their default settings.
+
     Raises:
+        UnknownNameError: There is no such detector.
         InvalidArgumentError: Two names are equal, an entry is not a detector, or there are no entries.
 
     Example:
         >>> from oodlit.detectors import KNN, MSP
         >>> list(name_detectors([MSP(), KNN(k=10), KNN(k=50)]))
         ['msp', 'knn[k=10]', 'knn[k=50]']
+        >>> list(name_detectors(["KNN", "Mahalanobis++"])), list(name_detectors("knn,msp")), list(name_detectors(MSP()))
+        (['knn', 'mahalanobis_plus_plus'], ['knn', 'msp'], ['msp'])
     """
-    items = [_check(d) for d in (detectors.values() if isinstance(detectors, Mapping) else detectors)]
+    if isinstance(detectors, Detector | str):
+        detectors = names_in(detectors) if isinstance(detectors, str) else [detectors]
+    given = detectors.values() if isinstance(detectors, Mapping) else detectors
+    items = [_check(construct(find(d), {}, Detector) if isinstance(d, str) else d) for d in given]
     if not items:
         raise InvalidArgumentError("expected at least one detector, such as oodlit.detectors.MSP()")
     if isinstance(detectors, Mapping):
@@ -92,8 +106,7 @@ def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[s
         f"{key}[{detector.extra_repr()}]" if keys.count(key) > 1 and detector.extra_repr() else key
         for key, detector in zip(keys, items, strict=True)
     ]
-    repeated = sorted({n for n in names if names.count(n) > 1})
-    if repeated:
+    if repeated := sorted({n for n in names if names.count(n) > 1}):
         raise InvalidArgumentError(
             f"two detectors are named {repeated[0]!r}; pass a mapping of names to detectors to keep both"
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plugins, working
-from oodlit.base.text.resolve import plain, resolve
+from oodlit.base.text.resolve import resolve
 from oodlit.detectors.contract.class_paths import import_class, signature
 from oodlit.detectors.contract.detector import Detector
 
@@ -24,6 +24,16 @@ def detectors() -> dict[str, type[Detector]]:
     """
     of_plugins = {kind.key(): kind for kind in working(DETECTORS, _problem).values()}
     return dict(sorted((_built_in() | of_plugins).items()))
+
+
+def readable_names() -> dict[str, str]:
+    """Return the name of every detector on pages and in tables, by its key.
+
+    Example:
+        >>> readable_names()["mahalanobis_plus_plus"], readable_names()["vim"]
+        ('Mahalanobis++', 'ViM')
+    """
+    return {key: kind.display_name or kind.__name__ for key, kind in detectors().items()}
 
 
 def detector_plugins() -> Plugins:
@@ -66,9 +76,7 @@ def find(name: str) -> type[Detector]:
     """
     if "." in name:
         return import_class(name, Detector)
-    known = detectors()
-    named = {plain(n): key for key, kind in known.items() for n in (kind.display_name, kind.__name__, key)}
-    return known[resolve("detector", named.get(plain(name), name), list(known))]
+    return detectors()[resolve("detector", name, readable_names())]
 
 
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:

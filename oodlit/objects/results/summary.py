@@ -14,7 +14,7 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.results.displayed import displayed
 from oodlit.results.glossary import value_text
 from oodlit.results.names import MODEL
-from oodlit.results.views.terminal import FirstFitting
+from oodlit.results.views.terminal import FirstFitting, with_notes
 
 _FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
 """Metrics that come first in the headline; the remaining ones follow in the order of the table."""
@@ -65,16 +65,16 @@ def main_metrics(settings: ObjectSettings) -> list[str]:
 
 
 def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCell]]:
-    """Cells of a split by detector, highest AP_U first: metrics, tau, and numbers of ID and OOD boxes above t*."""
+    """Cells of a split by detector, highest AP_U first: metrics, and tau."""
     table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
     found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
     names, entries = headline_metrics(results.settings), box_metrics(results.settings)
     best = {}
     for name in names:
-        values = [float(found[d, name]["value"]) for d in results.detectors if (d, name) in found]
-        defined = [value for value in values if not math.isnan(value)]
-        distinct = set(defined) if len(set(defined)) > 1 else set()  # do not highlight a value that all detectors share
-        best[name] = (max if entries[name].better == "higher" else min)(distinct, default=math.nan)
+        values = {float(found[d, name]["value"]) for d in results.detectors if (d, name) in found}
+        defined = {value for value in values if not math.isnan(value)}
+        first = max if entries[name].better == "higher" else min
+        best[name] = first(defined) if len(defined) > 1 else math.nan  # a value that all detectors share is not
     rows = {}
     for detector in ranked(results, dataset):
         cells = []
@@ -85,9 +85,8 @@ def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCel
             reason = results.reason(name, dataset=dataset, detector=detector)
             text = value_text(value, is_count=entries[name].is_count)
             cells.append(HeadlineCell(text, value, " to ".join(known), reason, value == best[name]))
-        of_all = found[detector, "auroc"]
-        counts = [HeadlineCell(f"{of_all[name]}", of_all[name]) for name in ("n_id", "n_ood")]
-        rows[detector] = [*cells, HeadlineCell(f"{of_all['tau']:.4g}", of_all["tau"]), *counts]
+        tau = found[detector, "auroc"]["tau"]
+        rows[detector] = [*cells, HeadlineCell(f"{tau:.4g}", tau)]
     return rows
 
 
@@ -98,26 +97,31 @@ def ranked(results: ObjectResults, dataset: str) -> list[str]:
 
 
 def summary_tables(results: ObjectResults) -> list[FirstFitting]:
-    """Make a table per split for a terminal, with values in percent; a narrow terminal shows fewer metrics."""
+    """Make a table per split for a terminal, with reasons of undefined values; a narrow one shows fewer metrics."""
     results = displayed(results)
     names = [*headline_metrics(results.settings), "tau"]
     return [
-        FirstFitting([_table(results, dataset, names[: len(names) - number]) for number in range(len(names))])
+        FirstFitting([_table(results, dataset, names[: len(names) - number], names) for number in range(len(names))])
         for dataset in results.splits
     ]
 
 
-def _table(results: ObjectResults, dataset: str, names: Sequence[str]) -> Table:
+def _table(results: ObjectResults, dataset: str, names: Sequence[str], every: Sequence[str]) -> Table:
     """The table of one split with some of the metrics."""
+    rows, entries = headline(results, dataset), box_metrics(results.settings)
+    labels = {n: n if n not in entries or entries[n].is_count else f"{n} %" for n in every}
+    reasons = dict.fromkeys(cell.reason for row in rows.values() for cell in row[: len(names)] if cell.reason)
+    marks = {reason: f"[{number}]" for number, reason in enumerate(reasons, 1)}
     table = Table(title=_title(results, dataset), title_justify="left", header_style="bold", box=None, padding=(0, 2))
     longest = max(map(cell_len, results.detectors), default=0)
     table.add_column("detector", style="bold", no_wrap=True, min_width=longest)
     for name in names:
-        table.add_column(Text(name, justify="right"), justify="right", no_wrap=True)
-    for detector, row in headline(results, dataset).items():
-        cells = [Text(cell.text, style="bold green" if cell.is_best else "") for cell in row[: len(names)]]
-        table.add_row(Text(detector), *cells)
-    return table
+        table.add_column(Text(labels[name], justify="right"), justify="right", no_wrap=True)
+    for detector, row in rows.items():
+        texts = [(f"{cell.text} {marks.get(cell.reason, '')}".strip(), cell.is_best) for cell in row[: len(names)]]
+        table.add_row(Text(detector), *(Text(text, style="bold green" if best else "") for text, best in texts))
+    notes = [f"{mark} undefined: {reason}" for reason, mark in marks.items()]
+    return with_notes(table, notes, [label for name, label in labels.items() if name not in names])
 
 
 def _title(results: ObjectResults, dataset: str) -> Text:

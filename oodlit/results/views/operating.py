@@ -85,29 +85,34 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
     return {name: (known, unknown, correct) for name, (known, unknown) in both.items()}
 
 
-def operating_sentence(results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01) -> str:
+def operating_sentence(
+    results: RunResults, dataset: str | None = None, *, prior: ShareLike = 0.01, choice: str = ""
+) -> str:
     """The best detector by joint AUGRC, and what it does at the TPR of the run.
 
     Such as: "If 1 % of the images are unknown, like those of near, KNN has the best joint AUGRC. At the threshold of
-    the run, it accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of the accepted ones are errors". Ties are listed.
+    the run, it accepts 94.1 % of the images, and 0.9 % [0.4, 1.9] of the accepted ones are errors". Ties are listed. If
+    `choice`, the display name of the detector to choose, is not among them, a sentence states why.
     """
     dataset = ood_set(results, dataset)
     points = operating_points(results, dataset, prior=prior)
-    return point_sentence(points.replace({"detector": display_names(results.run)}), dataset, prior)
+    return point_sentence(points.replace({"detector": display_names(results.run)}), dataset, prior, choice)
 
 
-def point_sentence(points: pd.DataFrame, dataset: str, prior: ShareLike) -> str:
+def point_sentence(points: pd.DataFrame, dataset: str, prior: ShareLike, choice: str = "") -> str:
     """Describe the best row of `operating_points`; see `operating_sentence`."""
     point: Any = points.iloc[0]
     if pd.isna(point.risk):
         return f"If all images are unknown, like those of {dataset}, {point.detector} accepts none of them"
     tied = points.loc[points["joint_augrc"] == point.joint_augrc, "detector"].tolist()
     tie = f" (tied with {', '.join(tied[1:])})" if tied[1:] else ""
+    why = f". The choice by FPR is {choice}; joint AUGRC also counts wrong predictions"
     low, high = (f"{100 * point[end]:.1f}" for end in ("risk_low", "risk_high"))
     return (
         f"If {100 * float(prior):g} % of the images are unknown, like those of {dataset}, {point.detector} has the"
         f" best joint AUGRC{tie}. At the threshold of the run, it accepts {100 * point.coverage:.1f} % of the images,"
         f" and {100 * point.risk:.1f} % [{low}, {high}] of the accepted ones are errors"
+        f"{'' if choice in ('', *tied) else why}"
     )
 
 

@@ -5,8 +5,18 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 _ANY_WIDTH = 100_000
+
+
+def with_notes(table: Table, notes: Sequence[str], hidden: Sequence[str]) -> Table:
+    """Return the table with notes below it, the last about what is hidden."""
+    if hidden:
+        notes = [*notes, f"Not shown because the terminal is too narrow: {', '.join(hidden)}; see the report"]
+    if notes:
+        table.caption, table.caption_justify = Text(". ".join(notes) + ".", style="dim"), "left"
+    return table
 
 
 class FirstFitting:

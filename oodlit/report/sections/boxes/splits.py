@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ def sections(shown: ShownBoxes) -> Iterator[Section]:
             "id_name": results.id_dataset.name,
             "settings": results.settings,
             "t_star_rule": results.run.t_star_rule or "given",
-            "table": _table(results, name, sorted([*main, "tau"], key=partial(_is_per_box, results))),
+            "table": _table(results, name, [*main, "tau"]),
             "more": _table(results, name, [metric for metric in metrics if metric not in main]),
         }
         title = f"{name}: which boxes are unknown objects?"
@@ -43,29 +42,28 @@ def _is_per_box(results: ObjectResults, metric: str) -> bool:
 def _table(results: ObjectResults, split: str, names: Sequence[str]) -> dict[str, Any]:
     """The table of some metrics and of tau."""
     entries, order = box_metrics(results.settings), [*headline_metrics(results.settings), "tau"]
+    names = sorted(names, key=partial(_is_per_box, results))
+    groups = [_GROUPS[_is_per_box(results, name)] for name in names]
+    starts = [place == groups.index(group) for place, group in enumerate(groups)]
     columns = [
         {
             "label": name,
             "explanation": meaning(name, results.settings) or TAU,
             "better": entries[name].better if name in entries else "",
-            "group": _GROUPS[_is_per_box(results, name)],
+            "first": first,
         }
-        for name in names
+        for name, first in zip(names, starts, strict=True)
     ]
-    groups = Counter(column["group"] for column in columns)
-    starts = {
-        place for place, column in enumerate(columns) if place == 0 or column["group"] != columns[place - 1]["group"]
-    }
     rows = []
     for detector, cells in headline(results, split).items():
-        own = [cells[order.index(name)] for name in names]
-        shown = [Cell(c.text, c.value, interval=c.interval, title=c.reason, best=c.is_best) for c in own]
-        rows.append(
-            {"detector": detector, "cells": [replace(c, first=place in starts) for place, c in enumerate(shown)]}
-        )
+        own = zip((cells[order.index(name)] for name in names), starts, strict=True)
+        shown = [Cell(c.text, c.value, None, c.interval, c.reason, c.is_best, first=first) for c, first in own]
+        rows.append({"detector": detector, "cells": shown})
     return {
-        "sets": [{"name": name, "detail": detail, "columns": number} for (name, detail), number in groups.items()],
-        "columns": [{**column, "first": place in starts} for place, column in enumerate(columns)],
+        "sets": [
+            {"name": name, "detail": detail, "columns": number} for (name, detail), number in Counter(groups).items()
+        ],
+        "columns": columns,
         "rows": rows,
         "sorted_by": names.index("ap_u") if "ap_u" in names else -1,
         "is_roomy": True,

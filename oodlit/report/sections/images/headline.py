@@ -54,10 +54,10 @@ def _costs(shown: Shown) -> list[Column]:
     scoring = "time to score an image after the shared forward pass of the network, including extra forward passes"
     columns: list[Column] = []
     for times, label, metric, what in (
-        (shown.costs, "ms per image", "ms_per_image", scoring),
-        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty for detectors without a fit"),
+        (shown.results.run.ms_per_image, "ms per image", "ms_per_image", scoring),
+        (shown.results.run.time.fit, "fit s", "fit_seconds", "seconds of the fit; empty for detectors without a fit"),
     ):
-        values = [times[name] for name in shown.results.detectors]
+        values = [times.get(name, math.nan) for name in shown.results.detectors]
         if not all(map(math.isnan, values)):
             is_first = not columns
             cells = [Cell(first=is_first) if math.isnan(v) else Cell(two_digits(v), v, first=is_first) for v in values]

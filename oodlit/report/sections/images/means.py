@@ -1,13 +1,13 @@
 """Means over data sets, and controls."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
 
-from oodlit.report.headline import percent_text
+from oodlit.report.headline import interval_text, percent_text
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import scatter
 from oodlit.results import controls
@@ -35,7 +35,7 @@ def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
     fpr = results.settings.fpr_name
     wanted = ("auroc", fpr, fpr.replace("fpr", "fpr_e"), "aupr_s", "aupr_e", "fs_auroc", f"fs_{fpr}")
     metrics = [metric for metric in wanted if metric in set(rows["metric"])]
-    cells = {(row["detector"], row["metric"]): row for row in rows.to_dict("records")}
+    cells = {(row.detector, row.metric): row for row in rows.itertuples()}
     return {
         "name": name,
         "sets": sets,
@@ -49,12 +49,8 @@ def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _cell(row: Mapping[Any, Any]) -> dict[str, str]:
-    if math.isnan(row["value"]):
-        return {"text": "-", "interval": ""}
-    ends = [row["ci_low"], row["ci_high"]]
-    interval = "" if any(map(math.isnan, ends)) else " to ".join(f"{100 * end:.1f}" for end in ends) + " %"
-    return {"text": percent_text(row["value"]), "interval": interval}
+def _cell(row: Any) -> dict[str, str]:
+    return {"text": "-" if math.isnan(row.value) else percent_text(row.value), "interval": interval_text(row)}
 
 
 def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:

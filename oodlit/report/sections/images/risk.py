@@ -8,6 +8,7 @@ import pandas as pd
 
 from oodlit.base.roles import Role
 from oodlit.metrics.joint_ranking import JointRanking, joint_augrc_of, risk_curve_of
+from oodlit.report.detector_choice import choose
 from oodlit.report.headline import percent_text, share_text
 from oodlit.report.section import USUAL, VISIBLE, Section, Shown
 from oodlit.report.svg import line_chart
@@ -37,7 +38,7 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     """Both pictures, the sentence and the table of one OOD set."""
-    points = operating_points(shown.results, dataset, prior=prior)
+    points, choice = operating_points(shown.results, dataset, prior=prior), choose(shown)
     names, is_usual = points["detector"], points["detector"].str.lower().isin(USUAL)
     drawn, in_table = [*names[:BEST], *names[BEST:][is_usual[BEST:]]][:LINES], is_usual | (points.index < VISIBLE)
     colours = {name: f"--s{place}" for place, name in enumerate(drawn)}
@@ -46,7 +47,7 @@ def _of_set(shown: Shown, dataset: str, prior: float) -> dict[str, Any]:
     marks = {name: (coverage, error) for name, coverage, error in zip(*values, strict=True)}
     return {
         "name": dataset,
-        "sentence": point_sentence(points, dataset, prior),
+        "sentence": point_sentence(points, dataset, prior, choice.detector if choice else ""),
         "over_priors": line_chart(_over_priors(joint), colours),
         "over_coverage": line_chart(_over_coverage(joint, marks, prior), colours),
         "legend": colours,
