@@ -115,7 +115,8 @@ class _Options:
         flags: Options without a value.
         repeatable: Options that extend a list each time they are given.
         nested: Options whose values may be lists or dictionaries.
-        typed: Options given so far; the first one replaces a nested list of a file, the next ones extend it.
+        replacing: Nested lists that also accept text, such as "all": the first value replaces a list of a file.
+        typed: Options given so far.
     """
 
     def __init__(self, parameters: Parameters, *, is_configured: bool) -> None:
@@ -123,8 +124,10 @@ class _Options:
         self.known = {*kinds, "debug", *(("config", "print_config") if is_configured else ())}
         self.flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
         self.repeatable = {name for name, kind in kinds.items() if is_list(kind)}
-        self.typed: set[str] = set()
         self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
+        lists = self.repeatable & self.nested
+        self.replacing = {name for name in lists if str in get_args(get_args(kinds[name])[0])}
+        self.typed: set[str] = set()
 
     def option_of(self, name: str, *but: str) -> str:
         """Return the option that a name such as `data.init_args.root` or `detectors+` belongs to."""
@@ -177,7 +180,7 @@ def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Op
         text = rest.pop(0)
     written = {name: _of_text(text) if option in options.nested else text}
     for key, value in (_of_file(Path(text)) if option == "config" else written).items():
-        is_again = key in options.repeatable and (key in options.typed or key not in options.nested)
+        is_again = key in options.repeatable and (key in options.typed or key not in options.replacing)
         is_longer = key.endswith("+") or (option != "config" and is_again)
         options.option_of(key, "config")
         given = _put(given, key.removesuffix("+").split("."), value, is_longer=is_longer)
