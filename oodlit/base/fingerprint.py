@@ -30,8 +30,8 @@ _WHAT = {
     "weights": "the state of the weights",
     "head": "the layer that the features come from",
     "transform": "the transform",
-    "pictures": "the result of the transform on fixed pictures",
-    "network": "the result of the network on fixed pictures",
+    "pictures": "the output of the transform for built-in test pictures",
+    "network": "the output of the network for built-in test pictures",
     "text": "the text tower",
 }
 
@@ -72,8 +72,8 @@ def check_same(mine: str, theirs: str, *, source: str) -> None:
     what, one, other = _difference(mine, theirs)
     if what:
         raise FingerprintError(
-            f"{source} belongs to another backbone: {what} differs ({one} in the fit, {other} now); fit again, or"
-            " load the backbone and transform of the fit"
+            f"{source} belongs to another backbone or transform: {what} differs. Fit again, or load the backbone and"
+            f" transform of the fit (fingerprints: {one} in the fit, {other} now)"
         )
 
 
@@ -87,7 +87,7 @@ def sketch(*values: Tensor) -> str:
         >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one * 1.0001))
         ''
         >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one - 0.1))
-        'the result of the transform on fixed pictures'
+        'the output of the transform for built-in test pictures'
     """
     shapes = ",".join("x".join(map(str, v.shape)) for v in values)
     is_half = any(v.is_floating_point() and v.dtype.itemsize < 4 for v in values)

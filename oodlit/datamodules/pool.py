@@ -92,5 +92,8 @@ def _digest(stream: Stream, sample: Sample) -> bytes | None:
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):
-        raise InvalidArgumentError(f"data set {stream.name!r}: cannot compare decoded images; expected image files")
+        raise InvalidArgumentError(
+            f"pooled_stream removes repeated images by comparing their files, but data set {stream.name!r} returns"
+            " decoded images; pass a folder, an archive or shards"
+        )
     return hashlib.sha256(sample.image).digest()

@@ -131,7 +131,7 @@ def check_aggregates(settings: Settings, datasets: Sequence[DatasetInfo]) -> Non
     for name, sets in settings.aggregates.items():
         check_name(name, "aggregate")
         if name in known or "/" in name:
-            raise InvalidArgumentError(f"aggregates: {name!r} contains / or names a data set; choose another name")
+            raise InvalidArgumentError(f"aggregates: {name!r} has a slash or is the name of a data set; rename it")
         if not sets or len(set(sets)) < len(sets):
             raise InvalidArgumentError(
                 f"aggregates: expected {name!r} to be a mean over distinct data sets, got {', '.join(sets) or 'none'}"

@@ -168,7 +168,7 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
         head=Head(model.linear.weight.detach().clone(), model.linear.bias.detach().clone()),
         model=model,
         facts=BackboneFacts(
-            name=f"{'signed' if signed else 'separated'} problem of oodlit.testing",
+            name=f"the network of oodlit.testing.{'signed' if signed else 'separated'}_problem",
             width=network.num_features,
             num_classes=NUM_CLASSES,
             signed_features=signed,

@@ -150,7 +150,7 @@ def test_a_fitted_detector_in_a_new_callback_still_belongs_to_its_backbone(tmp_p
     without = {"streams": make_streams(with_train=False)}
     run([detector], **without)
     for known in (detector, load(tmp_path / "fitted")[0]["knn"]):
-        with pytest.raises(FingerprintError, match="detector 'knn' belongs to another backbone: "):
+        with pytest.raises(FingerprintError, match="detector 'knn' belongs to another backbone or transform: "):
             run([known], module=other, **without)
     fit([detector], [separated_problem().train])  # by hand: nobody knows to what it belongs
     assert run([detector], module=other, **without).results is not None

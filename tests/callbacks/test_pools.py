@@ -234,8 +234,8 @@ def test_a_list_splits_the_pool(results, tmp_path):
         found = run([MSP()], streams=[*id_stream(), pool]).results
     texts = [finding.text for finding in found.findings if finding.kind == "split"]
     assert texts == [
-        "1 of the images in 'pool' were not used, as the split does not list them, first 'pool/00/000'",
-        "1 of the images in the split of 'pool' were not found",
+        "the split of 'pool' leaves 1 images unused (first: 'pool/00/000')",
+        "the split of 'pool' lists 1 images that were not found",
     ]
     assert found.run.pools["pool"].split == "as listed in split.csv"
     with pytest.raises(

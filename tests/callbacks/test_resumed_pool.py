@@ -49,8 +49,8 @@ def test_killed_within_a_pool_it_ends_the_same(whole, tmp_path, kill_at):
     assert results.run.pools == whole.run.pools
     assert results.findings == whole.findings
     assert [finding.text for finding in results.findings if finding.kind == "split"] == [
-        "2 of the images in 'pool' were not used, as the split does not list them, first 'pool/00/001'",
-        "1 of the images in the split of 'pool' were not found",
+        "the split of 'pool' leaves 2 images unused (first: 'pool/00/001')",
+        "the split of 'pool' lists 1 images that were not found",
     ]
 
 

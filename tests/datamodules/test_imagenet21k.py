@@ -194,7 +194,7 @@ def test_a_published_split_decides(tmp_path: Path) -> None:
     assert listing.facts["split"] == "split.csv"
     split.write_text(f"{POOL[0]}_0.JPEG,test\n{POOL[0]}_9.JPEG,test\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=f"1 of 2 images of {POOL[0]} in the split are missing .first: '{POOL[0]}_9.JPEG'"
+        DataError, match=f"lists 2 images of {POOL[0]}, but 1 were not found .first: '{POOL[0]}_9.JPEG'"
     ):
         list_imagenet21k(source, split=split)
     part = list_imagenet21k(source, split=split, complete=False)

@@ -38,7 +38,7 @@ def test_known_numbers(tmp_path: Path) -> None:
     assert messages(tmp_path, expected={"even": 3, "none": 1}) == [
         "class 'even': expected 3 samples, found 2",
         "class 'none': expected 1 samples, found 0",
-        "class 'odd': expected no samples, found 1",
+        "class 'odd' is not an expected class of this data set, but has 1 samples",
     ]
 
 

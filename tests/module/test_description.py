@@ -148,7 +148,7 @@ def squashed(image) -> torch.Tensor:
 def test_steps_that_only_affect_large_pictures_are_detected(one, other):
     """The fixed pictures were only ever made larger."""
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "the result of the transform on fixed pictures"
+    assert difference(*sketches) == "the output of the transform for built-in test pictures"
 
 
 def gray(image, mean: float) -> torch.Tensor:
@@ -163,7 +163,7 @@ def gray(image, mean: float) -> torch.Tensor:
 )
 def test_transforms_of_tensors_and_gray_pictures_are_tried(one, other):
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "the result of the transform on fixed pictures"
+    assert difference(*sketches) == "the output of the transform for built-in test pictures"
 
 
 class Twice(nn.Module):

@@ -85,7 +85,7 @@ def test_another_transform_is_refused(one, other):
     """Custom classes, partials, lambdas, and steps of a Compose with a custom step."""
     first, second = (OODModule(TinyConvNet(6), transform=t) for t in (one, other))
     origin_of(first).check(OODModule(TinyConvNet(6), transform=one))
-    with pytest.raises(FingerprintError, match=r"transform differs|transform on fixed pictures differs"):
+    with pytest.raises(FingerprintError, match=r"transform differs|transform for built-in test pictures differs"):
         origin_of(first).check(second)
 
 
@@ -120,7 +120,7 @@ def test_another_layer_or_pooling_with_equal_weights_is_refused(other):
     first = with_transform(TwoHeads())
     origin_of(first).check(with_transform(TwoHeads(), head="a"))
     with pytest.raises(
-        FingerprintError, match=r"the layer that the features come from|the result of the network on fixed"
+        FingerprintError, match=r"the layer that the features come from|the output of the network for built-in"
     ):
         origin_of(first).check(other())
 
@@ -129,7 +129,7 @@ def test_without_pictures_the_network_is_tried_with_images_of_the_run():
     modules = [OODModule(TwoHeads()), OODModule(TwoHeads(pool="max"))]
     for module in modules:
         module.probe(IMAGES)
-    assert difference(*(m.fingerprint for m in modules)) == "the result of the network on fixed pictures"
+    assert difference(*(m.fingerprint for m in modules)) == "the output of the network for built-in test pictures"
 
 
 @given(
@@ -144,7 +144,7 @@ def test_multiplied_outputs_differ_at_every_size(kind, more, log_size):
     one, rounded, other = (
         "network=" + sketch(values.to(dtype)) for values in (outputs, outputs.bfloat16(), outputs * factor * more)
     )
-    assert difference(one, other) == "the result of the network on fixed pictures"
+    assert difference(one, other) == "the output of the network for built-in test pictures"
     assert difference(one, rounded) == "" or dtype == torch.float32
 
 
@@ -219,13 +219,13 @@ def test_outputs_of_another_network_are_refused(tmp_path):
         detector.score(module(IMAGES))
         detector.score(module(IMAGES).select(slice(3)).to(dtype=torch.float64))
         detector.score(OODModule(TinyConvNet(6), transform=to_tensor())(IMAGES))  # weights and head alone are known
-        message = r"^(Mahalanobis|KNN).* belongs to another backbone: the state of the weights"
+        message = r"^(Mahalanobis|KNN).* belongs to another backbone or transform: the state of the weights"
         with pytest.raises(FingerprintError, match=message):
             detector.score(others)
         detector.score(Outputs(others.logits, others.features))  # made by hand: nothing is known
     loaded["msp"].score(others)  # nothing was fitted
     origin.check(module)
-    with pytest.raises(FingerprintError, match="the saved fit belongs to another backbone: "):
+    with pytest.raises(FingerprintError, match="the saved fit belongs to another backbone or transform: "):
         origin.check(OODModule(other))
 
 

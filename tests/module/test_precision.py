@@ -80,4 +80,4 @@ def test_a_scaled_network_in_half_precision_is_another_network(dtype):
         module.probe(IMAGES, precision=HalfPrecision("bf16-true" if dtype == torch.bfloat16 else "16-true"))
         prints.append(module.fingerprint)
     assert difference(*prints[:2]) == ""
-    assert difference(*prints[1:]) == "the result of the network on fixed pictures"
+    assert difference(*prints[1:]) == "the output of the network for built-in test pictures"

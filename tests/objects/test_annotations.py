@@ -237,7 +237,7 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
         read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
     with pytest.raises(InvalidArgumentError, match="got 'a/b'"):
         read_annotations(written(tmp_path, coco()), "a/b")
-    with pytest.raises(InvalidArgumentError, match=r"class_names: expected \d+ distinct names"):
+    with pytest.raises(InvalidArgumentError, match="class_names: expected every name once, got"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
         DataError, match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush"

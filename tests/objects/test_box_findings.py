@@ -73,8 +73,8 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ([2, 3, 4, 1], "; for 75%, the predicted class index minus the object's is +1. Check"),
-        ([4, 1, 2, 3], "; for 75%, the predicted class index minus the object's is -1. Check"),
+        ([2, 3, 4, 1], "; in 75% of them, the predicted class index is +1 from the object's. Check"),
+        ([4, 1, 2, 3], "; in 75% of them, the predicted class index is -1 from the object's. Check"),
         ([4, 3, 2, 1], "have the object's class. Check whether category ids"),  # no shift, but another order
     ],
 )
@@ -123,9 +123,7 @@ def test_a_few_relative_objects_among_others(tmp_path: Path) -> None:
     results = evaluated(tmp_path, of_objects=lambda box, n: [v / SIDE for v in box] if n == 7 else box)
     assert [found.kind for found in results.run.findings] == ["places"] * 2
     for found, name in zip(results.run.findings, ("val", "near"), strict=True):
-        assert found.text.startswith(
-            f"{name}: 1 of 40 objects may be relative to width and height, not in pixels, such as"
-        )
+        assert found.text.startswith(f"{name}: 1 of 40 objects seem to be fractions of width and height, not pixels: [")
         assert found.text.endswith("in an image of 100 x 100")
 
 
@@ -137,4 +135,4 @@ def test_a_few_relative_boxes_among_others(tmp_path: Path, every: int, number: i
         return [v / SIDE for v in box] if next(boxes) % every == 0 else box
 
     texts = [found.text for found in evaluated(tmp_path, of_near=some).run.findings]
-    assert [text.partition(" may be")[0] for text in texts] == [f"near: {number} of 80 boxes"] * bool(number)
+    assert [text.partition(" seem")[0] for text in texts] == [f"near: {number} of 80 boxes"] * bool(number)

@@ -58,7 +58,7 @@ def cache(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 )
 def test_another_forward_with_equal_weights_is_refused(cache: Path, other: nn.Module) -> None:
     for data in (None, OODDataModule(make_streams())):
-        with pytest.raises(FingerprintError, match="the result of the network on fixed pictures differs"):
+        with pytest.raises(FingerprintError, match="the output of the network for built-in test pictures differs"):
             open_cache(cache, OODModule(other, name="own"), data)
 
 
@@ -76,5 +76,5 @@ def test_networks_in_half_precision_are_compared(tmp_path: Path) -> None:
     half = {"dtype": torch.bfloat16}
     record(tmp_path, module=relu(**half), trainer={"precision": "bf16-true"})
     open_cache(tmp_path, relu(**half))
-    with pytest.raises(FingerprintError, match="the result of the network on fixed pictures differs"):
+    with pytest.raises(FingerprintError, match="the output of the network for built-in test pictures differs"):
         open_cache(tmp_path, relu(**half, temperature=5.0))

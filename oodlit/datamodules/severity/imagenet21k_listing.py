@@ -155,7 +155,7 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(parts)} images of {wnid} in the split are missing (first:"
+            f"imagenet21k: the split lists {len(parts)} images of {wnid}, but {len(missing)} were not found (first:"
             f" {missing[0]!r}); use the release that the split was made from, or pass complete=False"
             " to build the pool without them"
         )

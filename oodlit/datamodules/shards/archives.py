@@ -135,7 +135,7 @@ class _Folder:
         self.paths = sorted(path for path in found if not is_hidden(path))
         if lost := [path for path in self.paths if "\\" in path]:
             raise DataError(
-                f"{folder}: the file name {lost[0]!r} ({len(lost)} in total) contains a backslash, so an archive"
+                f"{folder}: found {len(lost)} file names with a backslash (first: {lost[0]!r}), so an archive"
                 " from Windows was unpacked without its folders; pass the archive itself, or rename the files"
             )
 

@@ -234,4 +234,6 @@ class _Verifier:
                 report.add_problem(f"class {name!r}: expected {count} samples, found {number}")
         if expected is not None and (unexpected := sorted(by_name.keys() - expected.keys())):
             name = unexpected[0]
-            report.add_problem(f"class {name!r}: expected no samples, found {by_name[name]}")
+            report.add_problem(
+                f"class {name!r} is not an expected class of this data set, but has {by_name[name]} samples"
+            )

@@ -95,8 +95,8 @@ class Shaping(Detector):
             self.log_probability = then is not None and then.log_probability
             return then
         raise InvalidArgumentError(
-            f"{type(self).__name__}: then={then!r} cannot score reshaped features; use a train-free detector of logits,"
-            f" such as Energy(), or a detector that reshapes features, such as ReAct(){detector_hint(then)}"
+            f"{type(self).__name__}: then={then!r} cannot score features that were changed; use a detector of logits"
+            f" without a fit, such as Energy(), or one that changes features, such as ASH(){detector_hint(then)}"
         )
 
 

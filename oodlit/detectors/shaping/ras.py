@@ -22,7 +22,7 @@ class RAS(Shaping):
         then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
-        InvalidArgumentError: `then` cannot score reshaped features.
+        InvalidArgumentError: `then` cannot score features that were changed.
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit

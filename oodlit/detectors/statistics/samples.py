@@ -178,8 +178,10 @@ def channel_means(outputs: Outputs, layer: str) -> Tensor:
     """
     hidden = outputs.hidden or {}
     if layer not in hidden:
-        known = ", ".join(hidden) or "none"
-        raise InvalidArgumentError(f"Outputs: the hidden activation {layer!r} was not captured; captured: {known}")
+        raise InvalidArgumentError(
+            f"Outputs: the activation of layer {layer!r} was not captured (captured: {', '.join(hidden) or 'none'});"
+            f" name the layer in `layers` of the detector, or pass Outputs(hidden={{{layer!r}: ...}})"
+        )
     value = hidden[layer]
     if value.ndim < 2:
         raise InvalidArgumentError(

@@ -157,8 +157,8 @@ def parse_annotations(
         names, ids = list(categories.values()), list(categories)
     else:
         names = list(class_names)
-        if len(set(names)) < len(names):
-            raise InvalidArgumentError(f"class_names: expected {len(names)} distinct names, got {len(set(names))}")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InvalidArgumentError(f"class_names: expected every name once, got {twice[0]!r} twice")
         by_name = {name: identity for identity, name in categories.items()}
         ids = [by_name.get(name, "") for name in names]
     found = _Objects(images, categories, names, problems, repair=repair)

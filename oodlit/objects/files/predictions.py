@@ -251,7 +251,8 @@ def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
         values: list[Any] = [entry.get(name) for name in ("score", *scores)]
         if image is None or not is_bbox(box) or not all(map(is_number, values)):
             what = {name: entry.get(name) for name in ("image_id", "bbox", "score", *scores)}
-            problems.add("boxes are incomplete", f"box {position}: {what}", "expected image_id, bbox and score")
+            needed = f"expected image_id, a bbox of four numbers, and numbers for {', '.join(('score', *scores))}"
+            problems.add("boxes are incomplete", f"box {position}: {what}", needed)
             continue
         images.append(image)
         categories.append(entry.get("category_id"))

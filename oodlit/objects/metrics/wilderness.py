@@ -42,8 +42,8 @@ class ClassifiedBoxes:
             raise InvalidArgumentError(f"ClassifiedBoxes: expected fields of equal length, got {lengths}")
         if len(self.classes) and not 0 <= self.classes.min() <= self.classes.max() < len(self.n_objects):
             raise InvalidArgumentError(
-                f"ClassifiedBoxes: expected classes below {len(self.n_objects)}, the number of classes, got"
-                f" {self.classes.min()} to {self.classes.max()}"
+                f"ClassifiedBoxes: expected classes from 0 to {len(self.n_objects) - 1},"
+                f" got {self.classes.min()} to {self.classes.max()}"
             )
 
 

@@ -79,7 +79,7 @@ def _of_units(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"], what: str)
     if (count := int(relative.sum())) >= least:
         row = int(relative.argmax())
         example = f"{boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}"
-        return f"{count} of {len(boxes)} {what} may be relative to width and height, not in pixels, such as {example}"
+        return f"{count} of {len(boxes)} {what} seem to be fractions of width and height, not pixels: {example}"
     large = boxes[(sizes >= LARGE).all(axis=1)]
     if len(large) >= FEW[0] and 50 < large.max() <= 100.5 and large.min() >= 0:
         where = f"in images of at least {LARGE} x {LARGE} pixels have no coordinate above {large.max():.4g}"
@@ -96,7 +96,9 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
         return ""
     values, counts = np.unique(steps, return_counts=True)
     step, share = int(values[counts.argmax()]), counts.max() / len(steps)
-    shifted = f"; for {share:.0%}, the predicted class index minus the object's is {step:+d}" if share > 0.5 else ""
+    shifted = (
+        f"; in {share:.0%} of them, the predicted class index is {step:+d} from the object's" if share > 0.5 else ""
+    )
     return (
         f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have the object's class{shifted}."
         " Check whether category ids start at 0 or 1, and whether class_names are in the order of the logits"

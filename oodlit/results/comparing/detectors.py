@@ -224,8 +224,8 @@ class _Pairing:
         pair = block.pivot(index="ood_class", columns="detector", values="value")[[detector, other]]
         if without := list(pair.index[pair.isna().any(axis=1)]):
             raise InvalidArgumentError(
-                f"compare: {len(without)} classes of {dataset!r} have no {self.metric} ({', '.join(without[:3])});"
-                " leave them out with results.recompute(classes=...)"
+                f"compare: {len(without)} classes of {dataset!r} have no {self.metric} (first: {without[0]});"
+                f" keep only the other classes: results.recompute(classes={{{dataset!r}: [...]}})"
             )
         differences = (pair[detector] - pair[other]).to_numpy()
         wins, losses = int((differences > 0).sum()), int((differences < 0).sum())

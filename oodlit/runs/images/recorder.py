@@ -80,11 +80,10 @@ def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
         assert rows.stream is not None
         lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
         texts = {
-            f"{unused} of the images in {rows.dataset!r} were not used, as the split does not list them, first"
-            f" {first!r}": unused > 0,
-            f"{lacking} of the images in the split of {rows.dataset!r} were not found": lacking > 0,
+            f"the split of {rows.dataset!r} leaves {unused} images unused (first: {first!r})": unused,
+            f"the split of {rows.dataset!r} lists {lacking} images that were not found": lacking,
         }
-        findings += [Finding("split", text) for text, holds in texts.items() if holds]
+        findings += [Finding("split", text) for text, number in texts.items() if number > 0]
     return findings
 
 

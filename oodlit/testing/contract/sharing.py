@@ -28,8 +28,8 @@ _DERIVED = (
 
 @clause(
     "shared-tensors",
-    "Fit and score do not write to shared tensors (values derived by outputs and statistics, buffers, the head), and"
-    " scores are not views of them.",
+    "Fit and score do not write to shared tensors: buffers, the head, and what Outputs and Statistics keep. Scores are"
+    " not views of these tensors.",
 )
 def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
     """Derive all values first; then fit and score, and compare the values."""

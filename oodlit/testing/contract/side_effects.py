@@ -115,8 +115,8 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
             found = scores(change)
         except Exception as error:
             raise AssertionError(
-                f"fit or score failed with undeclared fields {change} (needs: {', '.join(sorted(at_score)) or 'none'}):"
-                f" {type(error).__name__}: {error}"
+                f"fit or score reads a field that `needs` does not declare: it fails if these fields are {change}"
+                f" (declared: {', '.join(sorted(at_score)) or 'none'}; {type(error).__name__}: {error})"
             ) from error
         assert_same_scores(found, expected, what=f"undeclared fields {change}")
 
