@@ -179,9 +179,11 @@ class DriftTest:
 
     def state(self) -> DriftState:
         """Return what `restore` requires to continue, with the same results as without a break."""
-        bets = (values.tolist() for values in (self._capital, self._peak, self._since, self._hits))
+        capital, peak, since, hits = (
+            values.tolist() for values in (self._capital, self._peak, self._since, self._hits)
+        )
         alarm = msgspec.structs.replace(self.alarm) if self.alarm else None
-        return DriftState(self._digest, self._counts.tolist(), self.num_images, *bets, alarm=alarm)
+        return DriftState(self._digest, self._counts.tolist(), self.num_images, capital, peak, since, hits, alarm)
 
     @property
     def evidence(self) -> float:

@@ -100,8 +100,13 @@ class Detector(Configured, ABC):
             """Undeclared attributes are buffers."""
 
     @abstractmethod
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        """Derive the fitted state from the statistics and the head; store tensors with `keep`."""
+    def _fit(self, statistics: Statistics, head: Any) -> None:
+        """Derive the fitted state from the statistics and the head; store tensors with `keep`.
+
+        Args:
+            statistics: The statistics that the class declares.
+            head: The linear head; None in a run without one, unless the detector needs it.
+        """
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

@@ -78,8 +78,7 @@ class NAC(Detector):
             check_positive("NAC", steepness=steepness)
         self.bins, self.enough, self.steepness, self.images = bins, enough, steepness, images
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         unmasked = head.unmasked.to(dtype=torch.float64)
         edges = inner_edges(self.bins).to(head.weight.device)
         self.keep(weight=unmasked.weight, bias=unmasked.offset, edges=edges)

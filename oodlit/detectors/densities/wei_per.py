@@ -129,8 +129,7 @@ class WeiPer(Detector):
         all_of_them = size_of(facts.width * facts.num_classes, self.copies)
         return all_of_them if all_of_them <= MOST_BYTES else size_of(facts.width * facts.num_classes, 1)
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         unmasked = head.unmasked.to(dtype=torch.float64)
         self.keep(weight=unmasked.weight, bias=unmasked.offset)
         if self._is_cheap(len(unmasked.weight)):

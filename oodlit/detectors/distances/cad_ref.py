@@ -63,8 +63,7 @@ class CADRef(PredictedMeanDetector):
         check_choice("CADRef", "confidence", confidence, ("energy", "max_logit", "msp"))
         self.confidence = confidence
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self._keep_means(statistics)
         level, above_median = self._level(statistics[TrainSample])
         self.keep(signs=head.weight.sign(), level=self.means.new_tensor(level), above_median=torch.tensor(above_median))

@@ -41,8 +41,7 @@ class FDBD(Detector):
         "distances are summed over classes instead of averaged, which only changes scores by a constant factor",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         inverse = inverse_distances(self, statistics, head)
         self.keep(inverse_distances=inverse, mean=statistics[FeatureMean].mean.clone())
 

@@ -3,6 +3,7 @@
 from typing import final
 
 from oodlit.base.checks import check_positive
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus
 from oodlit.detectors.formulas.gaussian import GaussianDetector
@@ -54,3 +55,6 @@ class Mahalanobis(GaussianDetector):
         self.statistics = (self.moments,)
         if power:
             self.invariances = MahalanobisPlusPlus.invariances
+
+    def _score(self, outputs: Outputs) -> Scores:
+        return -self._nearest(outputs)

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.gaussian import GaussianDetector
 from oodlit.detectors.statistics import UnitMoments
@@ -36,3 +37,6 @@ class MahalanobisPlusPlus(GaussianDetector):
         2025,
         "https://arxiv.org/abs/2505.18032",
     )
+
+    def _score(self, outputs: Outputs) -> Scores:
+        return -self._nearest(outputs)

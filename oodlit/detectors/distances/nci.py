@@ -47,8 +47,7 @@ class NCI(Detector):
         check_positive("NCI", alpha=alpha, or_zero=True)
         self.alpha = alpha
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self.keep(weight=head.weight.clone(), mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:

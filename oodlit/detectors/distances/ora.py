@@ -42,8 +42,7 @@ class ORA(Detector):
         "the angle is computed from its tangent, which keeps small angles precise",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         facts = statistics[CorrectMeans]
         present = facts.class_counts > 0
         self.note_classes(~present, "without training images, which do not count in the mean of the class means")

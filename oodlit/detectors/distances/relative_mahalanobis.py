@@ -2,6 +2,7 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.gaussian import GaussianDetector
 from oodlit.detectors.statistics import ClassMoments
@@ -37,3 +38,6 @@ class RelativeMahalanobis(GaussianDetector):
         2021,
         "https://arxiv.org/abs/2106.09022",
     )
+
+    def _score(self, outputs: Outputs) -> Scores:
+        return self._from_mean(outputs) - self._nearest(outputs)

@@ -2,6 +2,7 @@
 
 from typing import final
 
+from oodlit.base.outputs import Outputs, Scores
 from oodlit.detectors.distances.mahalanobis_plus_plus import MahalanobisPlusPlus
 from oodlit.detectors.formulas.gaussian import GaussianDetector
 from oodlit.detectors.statistics import UnitMoments
@@ -32,3 +33,6 @@ class RelativeMahalanobisPlusPlus(GaussianDetector):
     invariances = frozenset({"feature_rotation", "feature_scale", "class_permutation"})
     display_name = "Relative Mahalanobis++"
     reference = MahalanobisPlusPlus.reference
+
+    def _score(self, outputs: Outputs) -> Scores:
+        return self._from_mean(outputs) - self._nearest(outputs)

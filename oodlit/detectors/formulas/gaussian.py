@@ -219,11 +219,6 @@ class GaussianDetector(Detector):
         self.keep(**state)
 
     @final
-    def _score(self, outputs: Outputs) -> Scores:
-        nearest = self._nearest(outputs)
-        return self._from_mean(outputs) - nearest if self.is_relative else -nearest
-
-    @final
     def _nearest(self, outputs: Outputs) -> Scores:
         """Squared distance to the nearest class mean, under the pooled covariance; if relative, along the kept axes."""
         parameters = (self.origin, self.whiten, self.whitened_means, self.class_means)

@@ -95,8 +95,7 @@ class NegativeDetector(Detector):
         return hashlib.blake2b(file.read_bytes()).hexdigest()[:16] if file.is_file() else ""
 
     @final
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         if not self.negatives:
             raise RequirementError(f"{self!r} {MISSING}")
         words = WordEmbeddings.load(self.negatives)

@@ -77,7 +77,7 @@ class ResidualDetector(Detector):
         self.dim = dim
 
     @final
-    def _keep_space(self, statistics: Statistics, head: Head | None) -> ResidualSpace:
+    def _keep_space(self, statistics: Statistics, head: Head) -> ResidualSpace:
         """Keep the complement of the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)'.
 
         Directions that no training image uses, up to rounding, are never part of the principal space: if training spans
@@ -86,7 +86,6 @@ class ResidualDetector(Detector):
         Raises:
             InvalidArgumentError: `dim` is not below the number of features.
         """
-        assert head is not None  # checked by `fit`
         moments = statistics[ClassMoments]
         width = moments.scatter.shape[0]
         size = default_dim(width) if self.dim is None else self.dim

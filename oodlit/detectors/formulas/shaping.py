@@ -57,8 +57,7 @@ class Shaping(Detector):
         """Return new features, and the logarithm of a scale per row (None = 1)."""
 
     @final
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self.keep(weight=head.weight.clone(), bias=head.offset.clone())
         self._prepare(statistics, head)
 

@@ -160,8 +160,7 @@ class AdaSCALE(Detector):
         check_positive("AdaSCALE", pixels=self.pixels, shifted=self.shifted, active=self.active)
         self.scalar = Shift(self.pixels, step, self.shifted, self.active, weight)
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self.keep(weight_of_head=head.weight.double().clone(), bias=head.offset.double().clone())
         self.keep(constant=mean_bias(head), sample=statistics[ScalarSample].values(self.scalar))
         width = head.weight.shape[1]

@@ -58,8 +58,7 @@ class LTS(Detector):
         super().__init__()
         self.percentile = check_percentile("LTS", percentile)
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self.keep(constant=mean_bias(head))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

@@ -70,8 +70,7 @@ class OptFS(Detector):
         check_choice("OptFS", "form", form, ("projection", "energy"))
         self.bins, self.form = bins, form
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         features = statistics[TrainSample].column("features", ordered=False)
         low, high = (feature_percentile(statistics, percent) for percent in (LOW, HIGH))
         self.keep(weight=head.weight.double().clone(), bias=head.offset.double().clone())

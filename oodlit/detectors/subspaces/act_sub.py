@@ -110,8 +110,7 @@ class ActSub(Detector):
         self.power, self.dim, self.bank_size = power, dim, bank_size
         self.k = self.min_train = k
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         sample, unmasked = statistics[TrainSample], head.unmasked.to(dtype=torch.float64)
         size = max(LEAST_IMAGES, sample.num_samples // 10) if self.bank_size is None else self.bank_size
         parts = torch.split(sample.column("features")[:size], ROWS)

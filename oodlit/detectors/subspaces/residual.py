@@ -40,7 +40,7 @@ class Residual(ResidualDetector):
         "https://arxiv.org/abs/2203.10807",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         self._keep_space(statistics, head)
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -73,8 +73,7 @@ class ViM(ResidualDetector):
         deviations=("the score is the logarithm of the authors' softmax form, which ranks images in the same order"),
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
+    def _fit(self, statistics: Statistics, head: Head) -> None:
         space = self._keep_space(statistics, head)
         sample = statistics[TrainSample]
         total = space.origin.new_zeros(())

@@ -9,12 +9,8 @@ if TYPE_CHECKING:
     from oodlit.objects.results.curves import TauPoint as TauPoint
     from oodlit.objects.results.curves import tau_curve as tau_curve
     from oodlit.objects.results.results import ObjectResults as ObjectResults
-    from oodlit.objects.results.summary import HeadlineCell as HeadlineCell
     from oodlit.objects.results.summary import headline as headline
     from oodlit.objects.results.summary import headline_metrics as headline_metrics
     from oodlit.objects.results.summary import main_metrics as main_metrics
-    from oodlit.objects.results.summary import ranked as ranked
-    from oodlit.objects.results.summary import summary_tables as summary_tables
-    from oodlit.objects.results.tables import ObjectSet as ObjectSet
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -30,7 +30,7 @@ class PoolRows(ImageRows):
         confidences: By detector, what gives confidences from scores.
     """
 
-    stream: Stream | None = None
+    stream: Stream = field(kw_only=True)
     confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     num_unused: int = 0
     """Number of images that the split does not list."""
@@ -44,7 +44,6 @@ class PoolRows(ImageRows):
 
     def __post_init__(self) -> None:
         """Make room for the classes."""
-        assert self.stream is not None
         self.sums = ClassSums(self.detectors, len(self.stream.class_names))
 
     def state(self) -> dict[str, Any]:
@@ -62,7 +61,6 @@ class PoolRows(ImageRows):
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Add one batch; see `ImageRows.add`."""
-        assert self.stream is not None
         assert self.stream.split is not None
         assert outputs.keys is not None
         assert outputs.groups is not None  # streams always give both

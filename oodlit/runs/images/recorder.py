@@ -77,7 +77,6 @@ def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
         parts = gather_objects(group, (rows.num_unused, rows.first_unused, rows.num_used))
         unused = sum(number for number, _, _ in parts)
         first = min((key for _, key, _ in parts if key), default="")
-        assert rows.stream is not None
         lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
         texts = {
             f"the split of {rows.dataset!r} leaves {unused} images unused (first: {first!r})": unused,
