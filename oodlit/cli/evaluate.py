@@ -74,7 +74,7 @@ def evaluate(
         root: folder with the data sets of the benchmark (default: .)
         incomplete: use the sets and images of the benchmark that exist
         detectors: KNN,MSP or all (default: all without extra passes)
-        fitted: fitted detectors of an earlier run (its OUT/fitted)
+        fitted: fitted detectors of an earlier run: its folder OUT/fitted
         features: YAML file that lists recorded features; no network runs
         cache: folder of recorded features; missing features are added
         cache_dtype: float32, float16 or bfloat16
@@ -84,7 +84,7 @@ def evaluate(
         accelerator: auto, cpu or gpu (default: auto)
         devices: number of processes per machine (default: 1)
         num_nodes: number of machines (default: 1)
-        bank: one KNN bank per process or machine (default: auto)
+        bank: one KNN bank per: process, machine
         precision: forward-pass precision: 32, bf16 or 16
         channels_last: faster memory layout for 16 bits; outputs are verified
         compile: torch.compile mode, such as default or max-autotune
@@ -93,7 +93,7 @@ def evaluate(
         batch_size: images per batch and device (default: as set in --data)
         num_workers: worker processes (default: as set in the data module)
         tpr: share of ID images that are accepted
-        rule: threshold: attained, or interpolated (default for ninco)
+        rule: threshold rule: attained, or interpolated (for ninco)
         controls: check if detectors react to novelty or to shift
         untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)

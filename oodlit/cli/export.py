@@ -41,8 +41,8 @@ def export(
         detectors: names, such as KNN,MSP (default: all)
         metrics: names, such as auroc,fpr95 (default: headline)
         prior: write operating points for this fraction of unknown images
-        max_risk: largest fraction of errors; requires --prior
-        coverage: smallest fraction of accepted images; requires --prior
+        max_risk: largest error rate of accepted images; requires --prior
+        coverage: smallest share of images to accept; requires --prior
         out: file to write (default: print)
     """
     chosen = [

@@ -54,11 +54,12 @@ def build(
     """Write a folder, archive or file list as shards.
 
     Archives are not unpacked, and image bytes are copied as they are. Run the command again to resume an interrupted
-    build. NAME is a data set of 'oodlit list datasets', or a name for your own data with --role; folders are classes.
+    build. NAME is a data set of 'oodlit list datasets'. For your own data, choose a name and
+    pass --role; each folder is then a class.
 
     Args:
         name: a known data set, or your own name
-        source: folder or archive; shards of ID images for generated sets
+        source: folder or archive; for unit tests, the shards of ID images
         out: folder for the shards
         role: role of your set: train, id, ood, shift or unit_test
         file_list: CSV with path, label and group; or text file of paths
@@ -69,7 +70,7 @@ def build(
         shard_size: images per shard
         workers: shards written in parallel
         max_pixels: reject images with more pixels
-        exclude: classes to leave out: lines of a wnid and a reason
+        exclude: file of classes to leave out; each line: wnid, reason
         split: CSV of file,part; part is estimation or test
         release: release of ImageNet-21K (default: fall11)
         estimation: images per class to estimate severity
