@@ -111,7 +111,8 @@ class OODModule(Module):
         self.network = self._reader.network
         self.arguments: dict[str, Any] | None = {
             "backbone": backbone if isinstance(backbone, str) else None,
-            "weights": None if weights is None else str(weights),
+            # Only timm draws random weights: any other function that creates a network has its own.
+            "weights": None if weights is None and hasattr(self.network, "pretrained_cfg") else str(weights or "hub"),
             "head": head,
             "output": output,
             "features_only": features_only,

@@ -192,7 +192,7 @@ def test_scores_have_as_many_rows_as_the_run_counts(tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     record["counts"] = {"val": 1}
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with refused(r"scores\.parquet: expected at most 1 rows according to run\.json, got \d+"):
+    with refused(r"scores\.parquet: expected at most 1 row according to run\.json, got \d+"):
         Results.load(tmp_path / "run")
 
 

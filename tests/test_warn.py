@@ -12,6 +12,7 @@ from oodlit.base.text.warn import warn, warn_here
 from oodlit.detectors import MSP, ViM
 from oodlit.errors import DataError
 from oodlit.metrics import UndefinedMetricWarning, auroc
+from oodlit.results import Finding
 
 
 def test_a_warning_is_at_the_line_of_the_user_at_any_depth() -> None:
@@ -49,6 +50,24 @@ def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.Mon
         monkeypatch.setenv("LOCAL_RANK", "1")
         with pytest.warns(UserWarning, match="of the run"):
             warn("of the run")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("1 images are left out", "1 image is left out"),
+        ("far: 1 OOD images, 1 classes, 1 boxes.", "far: 1 OOD image, 1 class, 1 box."),
+        ("1 files without an image extension are left out", "1 file without an image extension is left out"),
+        ("1 images that repeat others", "1 image that repeats others"),
+        ("11 images, 0.1 images, 1,001 images, 2-1 images", "11 images, 0.1 images, 1,001 images, 2-1 images"),
+        ("1 of 1 images are", "1 of 1 images are"),
+        ("level 1 classes, 'my 1 images', a/1 images, my 1 images.png", None),
+        ("1 is less, 1 was his", None),
+    ],
+)
+def test_one_is_singular(text: str, shown: str | None) -> None:
+    assert readable(text) == (shown or text)
+    assert str(DataError(text)) == Finding("chance", text).text == (shown or text)
 
 
 def test_addresses_and_other_percents_stay() -> None:

@@ -141,10 +141,7 @@ def _check(given: dict[str, Any]) -> None:
     _check_sources(given)
     _check_untrained(given)
     if given["detectors"] is not None and given["fitted"] is not None:
-        raise UsageError(
-            "pass either --detectors or --fitted, not both; if the configuration file lists detectors, add"
-            " --detectors null"
-        )
+        raise UsageError("pass either --detectors or --fitted, not both; --detectors null ignores those of a file")
 
 
 def _check_sources(given: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal
 
 from oodlit.base.plugins import DETECTORS, Plugins
+from oodlit.base.text.singular import singular
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -61,7 +62,7 @@ def print_rows(
     else:
         last = num_columns if fewest is None else fewest
         out.print(FirstFitting([_table(groups, number) for number in range(num_columns, last - 1, -1)]))
-    out.print(f"{sum(map(len, groups.values()))} {things}", style="dim", highlight=False)
+    out.print(singular(f"{sum(map(len, groups.values()))} {things}"), style="dim", highlight=False)
 
 
 def _table(groups: dict[str, list[dict[str, str]]], num_columns: int) -> "Table":

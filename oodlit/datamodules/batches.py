@@ -217,8 +217,7 @@ class StreamBatches(IterableDataset[Any]):
         if self.transform is None:
             raise InvalidArgumentError(
                 f"data set {self.stream.name!r}: images require a transform; pass transform=... to OODModule or"
-                " OODDataModule, or set `transform: {class_path: ...}` below init_args of OODModule in a"
-                " configuration"
+                " OODDataModule, or set `transform: {class_path: ...}` below init_args of OODModule"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))

@@ -46,8 +46,7 @@ def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
             names = _names_in(Path(names).read_text("utf-8-sig"), Path(names).suffix.lower())
         except (OSError, ValueError, yaml.YAMLError) as error:
             raise InvalidArgumentError(
-                f"{where}: cannot read the file ({error}); pass a list of names, a file with one name per line, or"
-                f" {IMAGENET!r}"
+                f"{where}: cannot read the file ({error}); pass a list, a file with one name per line, or {IMAGENET!r}"
             ) from error
     found: tuple[Any, ...] = tuple(names)
     if not found:

@@ -80,7 +80,7 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
         raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
         warn(
-            f"data set {name!r}: {len(source.repeated)} images repeat earlier images and are left out (first:"
+            f"data set {name!r}: {len(source.repeated)} images repeat earlier images (first:"
             f" {', '.join(map(repr, source.repeated[:3]))}); {len(source)} images remain",
             DuplicateImageWarning,
         )

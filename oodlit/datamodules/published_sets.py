@@ -18,6 +18,7 @@ from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
+from oodlit.datamodules.keys import is_hidden
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
 from oodlit.datamodules.sets.imagenet21k.classes import IMAGENET21K, exclusions_text, is_wnid, wnid_of
@@ -28,7 +29,7 @@ from oodlit.datamodules.severity.split import FolderSplit
 from oodlit.datamodules.shards.archives import Files, open_files, open_tars
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.download import checksum
-from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
+from oodlit.datamodules.shards.listing import Assignment, Listing, is_image, read_text
 from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
@@ -68,6 +69,8 @@ def list_set(
 
     Warns:
         UnofficialArchiveWarning: The MD5 of the archive differs from the published one.
+        UserWarning: As `select`. Or `complete` is False, and there are images outside the published list of the set,
+            which are left out.
     """
     if description is UNIT_TEST_SET and Path(source).is_dir() and holds_shards(Path(source)):
         return UnitTestListing(unit_test_source(ShardSource(source)))
@@ -75,9 +78,12 @@ def list_set(
         return _corrupted(ShardSource(source), complete=complete)
     if description is IMAGENET21K:
         return list_imagenet21k(source, complete=complete)
-    files, name = _files(description, source, only, complete)
+    files, name = _files(description, source, only)
     only = published_list(name) if name else only
     selection = select(description, files.paths, complete=complete, only=only)
+    others = sum(is_image(path) and not is_hidden(path) for path in files.paths) - len(selection.paths)
+    if name and others and not complete:
+        warn(f"{description.name}: {others:,} images are left out, because {name} does not list them")
     if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
         text = f"{description.name}: {source} is not the official archive (expected MD5 {description.md5}, got {md5})"
         warn(text, UnofficialArchiveWarning)
@@ -88,15 +94,13 @@ def list_set(
     return Listing(files, assignments, selection.group_names or description.class_names, file_list=name)
 
 
-def _files(
-    description: DatasetDescription, source: str | Path, only: Collection[str] | None, complete: bool
-) -> tuple[Files, str]:
+def _files(description: DatasetDescription, source: str | Path, only: Collection[str] | None) -> tuple[Files, str]:
     """Files of a source, and the name of the published list that chooses from them; "" = none."""
     name = "" if only is not None else description.file_list
     names = published_list(name) if name else only
     files = open_tars(source, is_wnid, None if names is None else {*map(wnid_of, names)})
     if files is None:
-        return open_files(source), name if complete else ""
+        return open_files(source), name
     if names is None and description.role is not Role.TRAIN:
         raise DataError(
             f"{description.name}: {source} contains one tar per class, but no published list states which images to"
@@ -174,7 +178,7 @@ def set_stream(
         name: Name of the stream; None (default) = that of the set.
         complete: See `select`; for shards, only totals are compared.
         only: See `select`; for folders of images only.
-        any_set: Whether shards of another known data set are accepted.
+        any_set: Whether shards of another known data set, and images outside the list of the set, are accepted.
 
     Raises:
         DataError: There is nothing readable, the shards are of another known data set, or counts differ from the
@@ -187,7 +191,8 @@ def set_stream(
                 f"{location}: images of {description.name} must be packed first; run"
                 f" `oodlit shards build {description.name} {location} --out FOLDER`"
             )
-        listing = list_set(description, location, complete=complete, only=only)
+        own = replace(description, file_list="") if any_set else description  # the caller applies a list
+        listing = list_set(own, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings need shards
         folder = Path(location)
         source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))

@@ -107,8 +107,7 @@ def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -
         all_of = "all images of the run" if one_shape else "the images of the run"
         raise InvalidArgumentError(
             f"Gate: image {place}: expected a floating-point tensor of shape {tuple(shape)}, as {all_of} had after"
-            f" the transform, got shape {tuple(image.shape)} and {image.dtype}; transform tensors before you pass"
-            " them"
+            f" the transform, got shape {tuple(image.shape)} and {image.dtype}; transform tensors first"
         )
     return image
 

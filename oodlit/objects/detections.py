@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Outputs
+from oodlit.base.text.singular import singular
 
 CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 """Columns of the corners of a box in tables."""
@@ -216,7 +217,7 @@ class Detections:
 
     def __repr__(self) -> str:
         """Counts, never values."""
-        return f"Detections({len(self)} boxes, {self.num_images} images, outputs={self.outputs!r})"
+        return singular(f"Detections({len(self)} boxes, {self.num_images} images, outputs={self.outputs!r})")
 
 
 def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:

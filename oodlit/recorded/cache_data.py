@@ -285,8 +285,7 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
     where = f"{folder}: data set {stream.name!r}"
     if len(stream) > entry.images:
         raise DataError(
-            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record this data"
-            " set again"
+            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record it again"
         )
     raise FingerprintError(
         f"{where} was recorded with {entry.images} images, but this run is a trial with {len(stream)} of them; omit"

@@ -6,6 +6,8 @@ import re
 import jinja2
 from markupsafe import Markup, escape
 
+from oodlit.base.text.singular import singular
+
 
 def words(name: str) -> Markup:
     """Let a name break between its words: after `_`, `.` and `/`.
@@ -23,6 +25,8 @@ TEMPLATES = jinja2.Environment(
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
+    finalize=lambda value: singular(value) if type(value) is str else value,
 )
 TEMPLATES.tests["nan"] = math.isnan
 TEMPLATES.filters["words"] = words
+TEMPLATES.filters["counted"] = lambda number, noun: singular(f"{number} {noun}")

@@ -2,6 +2,8 @@
 
 import msgspec
 
+from oodlit.base.text.singular import singular
+
 
 class FindingWarning(UserWarning):
     """Something in a run makes the numbers doubtful."""
@@ -24,6 +26,10 @@ class Finding(msgspec.Struct, frozen=True):
     kind: str
     text: str
     is_good: bool = False
+
+    def __post_init__(self) -> None:
+        """Put nouns after the number 1 into the singular."""
+        msgspec.structs.force_setattr(self, "text", singular(self.text))
 
     @property
     def is_of_detectors(self) -> bool:

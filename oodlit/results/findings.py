@@ -31,6 +31,9 @@ COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "contr
 """Kinds of findings that are computed from scores and table; the caller adds the remaining kinds."""
 TIED = 0.05
 """A larger share of the classes of a pool with equal severities is a finding."""
+WIDEST = 0.1
+"""A wider interval agrees with too many published accuracies to confirm anything."""
+UNTRAINED = "the network has random weights (weights=None), so no number of this run applies to a trained network"
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
@@ -44,6 +47,8 @@ def find(results: RunResults) -> list[Finding]:
     results = displayed(results)
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     of_scores = [*_of_the_classifier(results), *_backwards(results), *_reversed(results)]
+    if of_scores and results.run.backbone.is_untrained:
+        of_scores = [Finding("chance", UNTRAINED)]
     found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
     found += control_findings(results) if results.settings.controls else []
     return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
@@ -93,10 +98,12 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     kappa, spread = (accuracy - chance) / (1 - chance), math.sqrt(chance * (1 - chance) / n)
     is_near = kappa < LOW_KAPPA or (kappa < 0.5 and accuracy < chance + 3 * spread)
     if is_near and (mostly_wrong or others >= FEW_IMAGES):
+        level = 100 * (chance or 1 / len(info.class_names or classes))  # few images may not share any class
         yield Finding(
             "chance",
             f"the classifier has an accuracy of {100 * accuracy:.1f} % on the {n} labeled images of {dataset!r};"
-            f" chance level is {100 * chance:.1f} %. Check the order of the labels, the transform and the weights",
+            f" chance level is {level:{'.1f' if level >= 1 else '.2g'}} %. The weights may be random; else check the"
+            " order of the labels and the transform",
         )
     predicted = set(predictions.tolist())
     missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in predicted]
@@ -167,13 +174,11 @@ def _published(results: RunResults) -> Iterator[Finding]:
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
-        numbers = (
-            f"accuracy {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
-        )
-        if low <= found <= high:
-            yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
-        else:
-            yield Finding("accuracy", f"{place}: {numbers}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
+        both = f"accuracy {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+        if low <= found <= high and high - low <= WIDEST:
+            yield Finding("accuracy", f"{place}: {both}; they agree", is_good=True)
+        elif not low <= found <= high:
+            yield Finding("accuracy", f"{place}: {both}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
 
 
 def _contaminated(results: RunResults) -> Iterator[Finding]:

@@ -70,7 +70,6 @@ class DatasetInfo:
             raise InvalidArgumentError(
                 f"pool {self.name!r}: the number of known classes, which sets the size of each severity level, is"
                 " missing, because the network returns no logits and the ID set has no class names; pass class_names"
-                " to the ID set"
             )
         try:
             level_starts(num_classes, self.id_classes)

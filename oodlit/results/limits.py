@@ -252,7 +252,7 @@ def describe_check(results: RunResults, limit: Limit) -> str:
         text = _text(row["metric"], row["value"])
         own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
         texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
-    return f"{limit} was compared with {len(rows)} value{'s' if len(rows) > 1 else ''}: {some(texts, MAX_VALUES)}"
+    return readable(f"{limit} was compared with {len(rows)} values: {some(texts, MAX_VALUES)}")
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:

@@ -71,6 +71,12 @@ class ClassifierRecord(BackboneRecord, frozen=True, omit_defaults=True, kw_only=
     published_as: PublishedAs | None = written(lambda: None)
     one_shape: bool | None = None
 
+    @property
+    def is_untrained(self) -> bool:
+        """Whether timm created the network with random weights."""
+        made = self.arguments or {}
+        return made.get("backbone") is not None and made.get("weights", "") is None
+
 
 class DetectorConfig(msgspec.Struct, frozen=True):
     """How to build a detector, in the form of jsonargparse.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 
 from oodlit.base.roles import Role
+from oodlit.base.text.singular import singular
 from oodlit.metrics.settings import Settings
 from oodlit.results.any_results import AnyResults
 from oodlit.results.files.storage import ESTIMATES
@@ -82,7 +83,7 @@ class RunResults(AnyResults):
 
     def __repr__(self) -> str:
         """Counts, never values."""
-        return (
+        return singular(
             f"{type(self).__name__}({len(self.scores)} images, {len(self.detectors)} detectors, {len(self.datasets)}"
             f" data sets, {len(self.table)} values)"
         )

@@ -49,19 +49,19 @@ R = TypeVar("R", bound=RunRecord)
 def run_record(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, choice: Choice) -> ImageRunRecord:
     """The part of the record of a run of images that is known before the first image."""
     record = common_record(ImageRunRecord, trainer, datamodule, choice)
-    published = published_as(module.network, choice.transform)
+    backbone = ClassifierRecord(
+        **structs.asdict(_backbone(choice)),
+        head=" + ".join(module.head_layers),
+        transform=shown(choice.transform),
+        transform_recipe=recipe_of(choice.transform),
+        arguments=module.arguments,
+        input_shape=list(choice.images.shape[1:]),
+    )
+    published = None if backbone.is_untrained else published_as(module.network, choice.transform)
     return structs.replace(
         record,
         data=structs.replace(record.data, train_images=choice.facts.num_train),
-        backbone=ClassifierRecord(
-            **structs.asdict(_backbone(choice)),
-            head=" + ".join(module.head_layers),
-            transform=shown(choice.transform),
-            transform_recipe=recipe_of(choice.transform),
-            arguments=module.arguments,
-            input_shape=list(choice.images.shape[1:]),
-            published_as=None if published is None else PublishedAs(**published),
-        ),
+        backbone=structs.replace(backbone, published_as=PublishedAs(**published) if published else None),
     )
 
 

@@ -256,6 +256,5 @@ def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[s
     if differ:
         raise InvalidArgumentError(
             f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])});"
-            " every process must create the same data and detectors: sort file names, and do not depend on the order"
-            " of a Python set"
+            " every process must create the same data and detectors: sort file names, and use no order of a Python set"
         )

@@ -31,7 +31,7 @@ from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, run, stream
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 
 
 class Boom(TrainFreeDetector):

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "loggers.md"
 
 
 @pytest.mark.integration
-@pytest.mark.filterwarnings("ignore:.*values are undefined", "ignore::oodlit.results.FindingWarning")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.", "ignore::oodlit.results.FindingWarning")
 def test_code_of_the_page_on_loggers_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

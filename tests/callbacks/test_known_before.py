@@ -11,7 +11,7 @@ from oodlit.errors import RequirementError
 from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, run
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 IMPOSSIBLE = [
     (ViM(dim=1000), {}, "needs more features than the 1000 dimensions of its principal space"),
     (

@@ -23,7 +23,7 @@ from oodlit.runs.loggers.mlflow import BATCH, mlflow_names
 from tests.callbacks.logs import wandb_run
 from tests.callbacks.support import Recorder, predict, stream
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined", "ignore::oodlit.results.FindingWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.", "ignore::oodlit.results.FindingWarning")
 
 QUIET = {
     "MLFLOW_ALLOW_FILE_STORE": "true",  # the strictest of its stores: a file for every name

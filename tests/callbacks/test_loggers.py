@@ -17,7 +17,7 @@ from oodlit.errors import DataError, InvalidArgumentError, LoggingError, Unknown
 from oodlit.runs.loggers import RunLog, figures_of, log_to_all
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, stream
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 
 
 class Offline(Recorder):

@@ -18,7 +18,7 @@ from oodlit.results.record_parts import DetectorOverview
 from oodlit.runs import folder
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 
 
 def test_relative_folder_stays_where_it_was_named(tmp_path, monkeypatch):

@@ -66,7 +66,7 @@ def test_train_stream_without_labels_names_keys():
         run([Mahalanobis()], streams=streams)
 
 
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 @pytest.mark.filterwarnings("ignore:.*the features do not determine")
 def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
     from tests.networks import TinyHiddenHeadNet

@@ -42,7 +42,7 @@ def test_with_other_names_the_list_is_rebuilt(
     assert main(["list", "detectors"]) == 0
     shown = capsys.readouterr().out
     assert "newcomer" in shown
-    assert "1 detectors" in shown
+    assert "1 detector" in shown
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -225,7 +225,7 @@ def test_a_trial_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.Cap
     assert "Within the limit, for the images of the trial\n" in capsys.readouterr().out
 
 
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 @pytest.mark.parametrize(("limit", "expected"), [(1.0, ""), (2, "=2"), (0.5, "=0.5"), (1, "=1")])
 def test_a_limited_trainer_makes_a_dry_run(limit: float, expected: str) -> None:
     streams = make_streams(with_train=False)

@@ -33,7 +33,7 @@ def config(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "run.yaml"
 
 
-@pytest.mark.filterwarnings("ignore:.*values are undefined", "ignore::oodlit.results.FindingWarning")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.", "ignore::oodlit.results.FindingWarning")
 def test_words_and_classes_together(config: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--logger", "csv", "--logger", "tensorboard", "--logger.name", "tb"]
     by_class = ["--logger", "pytorch_lightning.loggers.CSVLogger", "--logger.save_dir", "own"]

@@ -35,7 +35,7 @@ def test_other_processes_than_the_first_show_no_bars(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 def test_a_file_of_standard_error_shows_which_stream_is_read(capfd: pytest.CaptureFixture[str]) -> None:
     """A bar is drawn only at its end if standard error is not a terminal."""
     shown: list[str] = []

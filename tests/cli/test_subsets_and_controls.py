@@ -81,6 +81,10 @@ def test_an_untrained_network_is_a_control(tmp_path: Path, words: list[str], cap
     results, random = Results.load(out), Results.load(out / "untrained")
     assert random.run.backbone.fingerprint != results.run.backbone.fingerprint
     assert "random weights" in random.run.caveat
+    assert random.run.backbone.is_untrained
+    assert random.run.backbone.published_as is None
+    assert results.run.backbone.published_as is not None
+    assert not results.run.backbone.is_untrained
     frame = controls(results)
     assert set(frame["control"]) == {"halves", "semantic", "untrained", "training"}
     rows = frame[frame["control"] == "untrained"]

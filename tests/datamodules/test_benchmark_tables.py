@@ -86,7 +86,7 @@ def root(tmp_path_factory) -> Path:
         with zipfile.ZipFile(archive, "w") as file:
             for number, path in enumerate(official(name)):
                 file.writestr(path, tiny_image(number))
-        build_set(replace(describe(name), md5=""), archive, root / name, complete=False)
+        build_set(replace(describe(name), md5="", file_list=""), archive, root / name, complete=False)
         assert all(report.ok for report in verify_set(root / name)), name
     return root
 

@@ -107,7 +107,7 @@ def test_warnings_are_lines(tmp_path: Path, run: Run, monkeypatch: pytest.Monkey
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")[0] == 0
-    text = "warning: 1 files without an image extension are left out (first: 'README')\n"
+    text = "warning: 1 file without an image extension is left out (first: 'README')\n"
     assert lines == [f"oodlit shards build: {text}"]
 
 
@@ -154,7 +154,7 @@ def test_verify_goes_on_after_a_folder_that_cannot_be_read(tmp_path: Path, run: 
     code, out, _ = run("shards", "verify", tmp_path / "no", tmp_path / "ok")
     assert code == 1
     assert f"{tmp_path / 'no'} does not exist; expected a folder of shards" in out
-    assert "1 images, ok" in out
+    assert "1 image, ok" in out
 
 
 def test_sets_without_a_manifest_are_counted(tmp_path: Path, run: Run) -> None:
@@ -162,7 +162,7 @@ def test_sets_without_a_manifest_are_counted(tmp_path: Path, run: Run) -> None:
     (tmp_path / "out" / "_info.json").unlink()
     assert "no manifest, counted" in run("shards", "info", tmp_path / "out")[1]
     code, out, error = run("shards", "verify", tmp_path / "out")
-    assert (code, "1 images, ok" in out) == (0, True)
+    assert (code, "1 image, ok" in out) == (0, True)
     assert "1/?" in error  # the bar counts, though the end is unknown
 
 

@@ -55,7 +55,7 @@ def test_label_subsets():
 
 def test_classes_outside_the_subset_are_another_set():
     paths = [f"imagenet-r/{wnids()[i]}/a.jpg" for i in (1, 2, 3)]
-    with pytest.raises(DataError, match=r"imagenet_r: .* has a class that imagenet_r does not cover \(1 such images"):
+    with pytest.raises(DataError, match=r"imagenet_r: .* has a class that imagenet_r does not cover \(1 such image"):
         select(describe("imagenet_r"), paths, complete=False)
     assert select(describe("imagenet_r"), paths[:2], complete=False).labels == [1, 2]
 
@@ -89,7 +89,7 @@ def test_the_other_sets_of_imagenet_v2_are_another_set(other):
     ],
 )
 def test_images_with_other_paths_are_left_out_with_a_warning(name, paths, complete):
-    with pytest.warns(UserWarning, match=rf"{name}: 1 images are left out, .*first: '{paths[1]}'"):
+    with pytest.warns(UserWarning, match=rf"{name}: 1 image is left out, .*first: '{paths[1]}'"):
         assert select(describe(name), paths, complete=complete).paths == paths[:1]
 
 

@@ -1,6 +1,7 @@
 """Official archives of sets with a list: releases of ImageNet-21k as tars of tars, and the ImageNet-C of OpenOOD."""
 
 import io
+import shutil
 import tarfile
 import zipfile
 from collections import Counter
@@ -132,7 +133,30 @@ def test_a_folder_of_the_set_is_checked_with_its_list(tmp_path: Path) -> None:
         (tmp_path / one).write_bytes(tiny_image(number))
     with pytest.raises(DataError, match=f"imagenet_ood: expected 31802 images, got {len(names)}"):
         list_set(describe("imagenet_ood"), tmp_path)
-    assert len(list_set(describe("imagenet_ood"), tmp_path, complete=False)) == len(names) + 1
+    shutil.rmtree(tmp_path / "n00000001")
+    assert len(list_set(describe("imagenet_ood"), tmp_path, complete=False)) == len(names)
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar", "zip"])
+@pytest.mark.parametrize("name", [name for name, about in descriptions().items() if about.file_list])
+def test_images_outside_the_list_are_left_out_of_folders_and_archives(
+    name: str, kind: str, tmp_path: Path, capsys
+) -> None:
+    """One image in a class of the list and one in another class; some listed images are missing."""
+    names = toy_list(describe(name).file_list)
+    others = [f"{PurePosixPath(names[0]).parent}/other.JPEG", "n00000001/n00000001_1.JPEG"]
+    for number, one in enumerate([*names[:-1], *others]):
+        (tmp_path / "set" / one).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "set" / one).write_bytes(tiny_image(number))
+    source = tmp_path / "set"
+    if kind != "folder":
+        source = Path(shutil.make_archive(str(tmp_path / "packed"), kind, source))
+    with (
+        pytest.warns(UserWarning, match=f"1 of {len(names)} listed files were not found"),
+        pytest.warns(UserWarning, match=f"{name}: 2 images are left out, because {describe(name).file_list}"),
+    ):
+        assert main(["shards", "build", name, str(source), "--out", str(tmp_path / "out"), "--incomplete"]) == 0
+    assert {fact.path for fact in ShardSource(tmp_path / "out").facts()} == {*names[:-1]}
 
 
 def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path) -> None:
@@ -141,7 +165,7 @@ def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path) -> None:
         list_set(describe("ssb_easy"), source)
     listing = list_set(describe("ssb_easy"), source, only=["ssb_easy/n02102040/n02102040_2.JPEG"])
     assert list(listing.assignments) == ["n02102040/n02102040_2.JPEG"]
-    with pytest.warns(UserWarning, match="imagenet_train: 1 images are left out"):
+    with pytest.warns(UserWarning, match="imagenet_train: 1 image is left out"):
         train = build_set(describe("imagenet_train"), source, tmp_path / "train", complete=False)
     assert train.label_counts == {1: 1, 217: 1}  # the official archive of the training images is a tar of tars, too
 

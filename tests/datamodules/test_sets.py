@@ -110,7 +110,7 @@ def test_an_unknown_class_is_named():
     with pytest.raises(DataError, match="unknown group 'c'"):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"])
     with pytest.raises(
-        DataError, match=r"small: 1 images are in folders that are not classes of this set \('c'\); rename"
+        DataError, match=r"small: 1 image is in folders that are not classes of this set \('c'\); rename"
     ):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"], complete=False)
 
@@ -133,7 +133,7 @@ def test_other_sets_of_the_archive_are_no_reason_for_a_warning(recwarn) -> None:
     for number, name in enumerate(("ninco", "ninco_unit_tests", "ninco_popular")):
         assert select(describe(name), paths, complete=False).paths == [paths[number]]
     assert not recwarn.list
-    with pytest.warns(UserWarning, match=r"ninco: 1 images are left out, .*'NINCO/2\.jpg'"):
+    with pytest.warns(UserWarning, match=r"ninco: 1 image is left out, .*'NINCO/2\.jpg'"):
         select(describe("ninco"), [*paths, "NINCO/2.jpg"], complete=False)
 
 

@@ -52,7 +52,7 @@ class TestListings:
     @pytest.mark.parametrize("top", ["", "photos/"])
     def test_images_beside_the_class_folders_are_no_class(self, tmp_path: Path, role: Role, top: str) -> None:
         tree = self.tree(tmp_path, *(f"{top}{name}" for name in ("cat/1.png", "dog/2.png", "sheet.png")))
-        with pytest.raises(DataError, match=rf"1 images are beside the class folders 'cat', 'dog' .* '{top}sheet.png'"):
+        with pytest.raises(DataError, match=rf"1 image is beside the class folders 'cat', 'dog' .* '{top}sheet.png'"):
             class_listing(tree, role)
         assert len(class_listing(tree, role, by_folder=False)) == 3
 
@@ -94,12 +94,12 @@ class TestListings:
         assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
         with pytest.raises(DataError, match=r"one folder, 'images'; .*sets of role id require class folders"):
             class_listing(source, Role.ID)
-        with pytest.raises(DataError, match=r"2 folders are not among the 1 class names \(first: 'a'"):
+        with pytest.raises(DataError, match=r"2 folders are not among the 1 class name \(first: 'a'"):
             class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"1 files without an image extension are left out \(first: 'README\.md'"):
+        with pytest.warns(UserWarning, match=r"1 file without an image extension is left out \(first: 'README\.md'"):
             assert len(class_listing(source, Role.OOD)) == 2
 
     def test_rule(self, tmp_path: Path) -> None:

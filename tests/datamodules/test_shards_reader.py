@@ -110,7 +110,7 @@ class TestCaseAndAliasOfExtensions:
     @pytest.mark.filterwarnings("ignore:.*does not belong to a sample")
     def test_a_set_in_which_nothing_is_readable_is_an_error(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", {"0.txt": b"hello", "1.mp4": b"film"})
-        with pytest.raises(DataError, match="no samples in 1 shards"):
+        with pytest.raises(DataError, match="no samples in 1 shard"):
             ShardSource(tmp_path)
 
     def test_an_empty_folder_is_an_error(self, tmp_path: Path) -> None:

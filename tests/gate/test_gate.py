@@ -200,13 +200,13 @@ def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -
         (torch.zeros(1, 8, 8), r"image 0: .* got shape \(1, 8, 8\)"),
         (torch.zeros(3, 8, 8, dtype=torch.uint8), r"as all images of the run had .* torch.uint8"),
         ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"image 1: .* all images .* got shape \(3, 9, 8\)"),
-        (Image.new("RGB", (4, 8)), r"of shape \(3, 8, 8\), .* got shape \(3, 8, 4\) .* before you pass them"),
+        (Image.new("RGB", (4, 8)), r"of shape \(3, 8, 8\), .* got shape \(3, 8, 4\) .* transform tensors first"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             gate(images)
     with pytest.raises(DataError, match=r"image 0 cannot be read .undecodable image"):
         gate(b"no image")
-    with pytest.raises(InvalidArgumentError, match="got 1 keys for 2 images"):
+    with pytest.raises(InvalidArgumentError, match="got 1 key for 2 images"):
         gate([image, image], keys=["one"])
     monkeypatch.setattr(Mahalanobis, "_score", lambda self, outputs: torch.full((len(outputs),), math.nan))
     with pytest.raises(NonFiniteScoreError, match="mahalanobis returned NaN for image 0, 1"):

@@ -155,7 +155,7 @@ def test_files_of_other_monitors_are_refused(tmp_path: Path) -> None:
 
 def test_scores_belong_to_decisions() -> None:
     seen = Monitor(Told(), drift=DriftTest([1.0, 2.0]))
-    with pytest.raises(InvalidArgumentError, match="got 1 scores for 2 decisions"):
+    with pytest.raises(InvalidArgumentError, match="got 1 score for 2 decisions"):
         seen.count([True, True], scores=[1.0])
     assert seen.num_images == seen.drift.num_images == 0  # type: ignore[union-attr]
 

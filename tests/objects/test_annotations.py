@@ -108,17 +108,17 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
             r"1 annotations of unknown images \(first: annotations\[0\], id 0: image_id 5",
         ),
         (changed("annotations", 0, category_id=2), r"annotations of unknown categories .* category_id 2"),
-        (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"boxes outside of their image .* in an image of 64 x 48"),
-        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes without area .*repair=True \(--repair\) drops them"),
+        (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"box outside of their image .* in an image of 64 x 48"),
+        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 box without area .*repair=True \(--repair\) drops them"),
         (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
         (changed("annotations", 0, iscrowd=2), r"iscrowd is neither 0 nor 1 \(first: annotations\[0\], id 0: 2\)"),
         (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
         (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"annotations without box"),
-        (changed("images", 2, width=10**400), r"images without size"),
-        (changed("images", 2, width=1 << 63), r"images without size"),
-        (changed("images", 2, width=None), r"images without size \(first: images\[2\], id 632: width None"),
-        (changed("images", 2, id=True), r"images without id \(first: images\[2\]: True"),
-        (without("images", 0, "height"), r"images without size"),
+        (changed("images", 2, width=10**400), r"image without size"),
+        (changed("images", 2, width=1 << 63), r"image without size"),
+        (changed("images", 2, width=None), r"image without size \(first: images\[2\], id 632: width None"),
+        (changed("images", 2, id=True), r"image without id \(first: images\[2\]: True"),
+        (without("images", 0, "height"), r"image without size"),
         (changed("categories", 1, id=1), r"repeated category ids \(first: categories\[1\]: 1\)"),
         (changed("categories", 1, name="person"), "repeated category names"),
         (without("categories", 1, "name"), r"categories without id or name"),
@@ -136,7 +136,7 @@ def test_all_kinds_are_told_at_once(tmp_path: Path) -> None:
     content["annotations"][0]["image_id"] = 5
     content["annotations"][1]["image_id"] = 6
     content["annotations"][2]["bbox"] = [1, 1, 1, 0]
-    with pytest.raises(DataError, match=r"near.json: 2 annotations of unknown images .*; 1 boxes without area"):
+    with pytest.raises(DataError, match=r"near.json: 2 annotations of unknown images .*; 1 box without area"):
         read_annotations(written(tmp_path, content), "near")
 
 
@@ -147,7 +147,7 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     assert found.boxes.tolist() == [[60, 2, 64, 22], [0, 0, 64, 48]]
     assert found.notes == (
-        "near.json: 1 boxes were cropped at the border of their image",
+        "near.json: 1 boxes were cropped at the border of the image",
         "near.json: 1 boxes without area were dropped",
     )
     # Up to a pixel is rounding: left as it is.
@@ -218,7 +218,7 @@ def test_sizes_are_whole_numbers_of_pixels(tmp_path: Path, width: Any) -> None:
     found = read_annotations(written(tmp_path, content), "near")
     assert found.sizes.tolist() == read_annotations(written(tmp_path, coco()), "near").sizes.tolist()
     content["images"][1]["width"] = width
-    with pytest.raises(DataError, match=r"1 images without size .*expected width and height in whole pixels"):
+    with pytest.raises(DataError, match=r"1 image without size .*expected width and height in whole pixels"):
         read_annotations(written(tmp_path, content), "near")
 
 

@@ -155,18 +155,15 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"score": None}, "1 boxes are incomplete .*'score': None"),
-        ({"bbox": [1, 2, 3]}, "boxes are incomplete"),
-        ({"image_id": 1.5}, "boxes are incomplete"),
-        ({"score": True}, "1 boxes are incomplete .*'score': True"),
-        ({"score": 10**400}, "1 boxes are incomplete"),
-        ({"bbox": [0, 0, 10**400, 1]}, "1 boxes are incomplete"),
-        (
-            {"bbox": [70, 1, 5, 5]},
-            r"1 boxes lie outside of their image \(first: box 1: \[70.0, .*coordinates in pixels",
-        ),
-        ({"bbox": [-9, 1, 5, 5]}, r"1 boxes lie outside of their image"),
-        ({"bbox": [5, 5, -1, 2]}, "1 boxes have a negative width or height .* \\[x, y, width, height\\] in JSON"),
+        ({"score": None}, "1 box is incomplete .*'score': None"),
+        ({"bbox": [1, 2, 3]}, "box is incomplete"),
+        ({"image_id": 1.5}, "box is incomplete"),
+        ({"score": True}, "1 box is incomplete .*'score': True"),
+        ({"score": 10**400}, "1 box is incomplete"),
+        ({"bbox": [0, 0, 10**400, 1]}, "1 box is incomplete"),
+        ({"bbox": [70, 1, 5, 5]}, r"1 box lies outside of the image \(first: box 1: \[70.0, .*coordinates in pixels"),
+        ({"bbox": [-9, 1, 5, 5]}, r"1 box lies outside of the image"),
+        ({"bbox": [5, 5, -1, 2]}, "1 box has a negative width or height .* \\[x, y, width, height\\] in JSON"),
         ({"category_id": None}, "2 of 3 boxes have a category_id; expected all or none"),
         ({"category_id": [1]}, r"category_id to be text or an integer, got \[1\]"),
     ],
@@ -194,12 +191,12 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     refused(r"lists of numbers in column 'logits', got list<.*: string>", logits=[["1", "2"]] * 3)
     refused("column 'logits' has 2 missing lists or numbers", logits=[[1.0, None], None, [1.0, 2.0]])
     refused("lists in column 'logits' are empty", logits=pa.array([[]] * 3, type=pa.list_(pa.float32())))
-    refused(r"1 boxes have logits that are not finite \(first: box 1\)", logits=[[1.0], [np.nan], [1.0]])
+    refused(r"1 box has logits that are not finite \(first: box 1\)", logits=[[1.0], [np.nan], [1.0]])
     refused("2 boxes have features that are not finite", features=[[np.inf], [-np.inf], [1.0]])
     refused(r"category_id .* got \[17\]", category_id=[[17], [18], [17]])
     refused(r"category_id .* got 17\.0", category_id=[17.0, 18.0, 17.0])
     refused("2 of 3 boxes have a category_id; expected all or none", category_id=[17, None, 17])
-    refused("1 boxes or confidences are not finite", confidence=[0.1, float("nan"), 0.2])
+    refused("1 box has values that are not finite", confidence=[0.1, float("nan"), 0.2])
     refused("image_id to be text or integers, got double", image_id=[1.0, 2.0, 3.0])
     with pytest.raises(UnknownNameError, match=r"unknown column 'enrgy' of boxes\.parquet; did you mean 'energy'"):
         read_predictions(as_parquet(tmp_path, columns()), near, scores=["enrgy"])

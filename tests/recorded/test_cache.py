@@ -318,7 +318,7 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     assert 230 <= forwards["first"] <= 230 + 2 * overhead
     assert "cache hit for" in told["second"]
     assert forwards["second"] <= overhead
-    assert "shifted; to record: tiny (1 images)" in told["third"]
+    assert "shifted; to record: tiny (1 image)" in told["third"]
     assert forwards["third"] <= 1 + 2 * overhead
     for out in ("second", "direct"):
         table = results[out].table[results[out].table["detector"] != "odin"].reset_index(drop=True)

@@ -96,9 +96,7 @@ def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
 def test_trials_are_recorded_again_when_more_images_are_requested(whole, tmp_path):
     for most in (4, 9):
         assert record(tmp_path, max_images=most) == sum(min(most, size) for size in SIZES.values())
-    with pytest.raises(
-        DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record this data set again"
-    ):
+    with pytest.raises(DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record it again"):
         open_cache(tmp_path, data=OODDataModule(make_streams()))
     cache, data = FeatureCache(tmp_path), OODDataModule(make_streams(), batch_size=4)
     make_trainer(cache).predict(make_module(), data, return_predictions=False)

@@ -27,7 +27,7 @@ def half_stream(first: bytes = b"broken") -> Stream:
     return Stream("half", Role.OOD, MemorySource(bad))
 
 
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 @pytest.mark.parametrize("how", [{}, {"max_images": 3}], ids=["all", "trial"])
 def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, how):
     """A trial would be compared with published numbers, and skipped images would only be in the record."""

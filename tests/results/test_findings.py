@@ -12,7 +12,7 @@ from oodlit.results.findings import chance_level
 from oodlit.results.published.timm import DATASETS, _rows, published_accuracy
 from tests.results.pool_support import pool_results
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
 NEAR = DatasetInfo("near", Role.OOD)
 
 
@@ -43,6 +43,29 @@ def test_labels_in_another_order_are_accuracy_zero_and_a_finding(shift):
     results = results_of(CLASSES, CLASSES + shift)
     assert kinds(results)[0] == "chance"
     assert "accuracy of 0.0 % on the 100 labeled images of 'val'" in results.findings[0].text
+
+
+@pytest.mark.parametrize(("images", "classes", "level"), [(3000, 1000, "0.1 %"), (50, 50, "2.0 %"), (100, 5, "20.0 %")])
+def test_the_chance_level_has_enough_digits(images, classes, level):
+    labels = np.arange(images) % classes
+    predictions = labels + classes if images == classes else (labels + 1) % classes  # few images share no class
+    (finding, *_) = results_of(labels, predictions).findings
+    assert finding.kind == "chance"
+    assert f"chance level is {level}" in finding.text
+    assert finding.text.index("weights may be random") < finding.text.index("transform")
+
+
+def test_an_untrained_network_is_named_instead_of_its_consequences():
+    """Neither the transform nor exchanged sets explain the values of random weights."""
+    backwards = {"scores": np.linspace(-2, -1, 100)}
+    made = {"backbone": {"arguments": {"backbone": "resnet18", "weights": None}}}
+    (finding,) = results_of(CLASSES, CLASSES + 1, run=made, **backwards).findings
+    assert finding.kind == "chance"
+    assert "random weights (weights=None)" in finding.text
+    assert "transform" not in finding.text
+    for arguments in ({"backbone": "resnet18", "weights": "hub"}, {"backbone": None, "weights": None}, None):
+        other = results_of(CLASSES, CLASSES + 1, run={"backbone": {"arguments": arguments}}, **backwards)
+        assert {"chance", "backwards"} <= set(kinds(other))
 
 
 def test_a_shuffled_order_of_classes_is_near_chance():
@@ -182,6 +205,12 @@ def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
     assert "a significant difference" in finding.text
     for cause in ("transform", "image size", "order of labels", "weights", "restricted"):
         assert cause in finding.text
+
+
+@pytest.mark.parametrize(("correct", "total", "good"), [(3, 4, 0), (80, 100, 0), (240, 300, 0), (400, 500, 1)])
+def test_agreement_on_a_few_images_is_no_sign(correct, total, good):
+    """The interval must be narrow: most accuracies agree with four images."""
+    assert len(of_a_known_network(correct, total).findings) == good
 
 
 def test_other_sizes_sets_and_networks_are_not_compared():

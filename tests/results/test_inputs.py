@@ -46,7 +46,7 @@ def test_nullable_numbers_are_read_and_missing_ones_refused(results):
     again = Results.from_scores(frame, DATASETS, DETECTORS, bootstrap=0)
     pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
     frame.loc[0, "label"] = pd.NA
-    with pytest.raises(InvalidArgumentError, match="'label' is empty in 1 rows"):
+    with pytest.raises(InvalidArgumentError, match="'label' is empty in 1 row"):
         checked(frame, DATASETS, DETECTORS)
 
 

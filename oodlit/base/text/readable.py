@@ -1,17 +1,19 @@
-"""Show keys of images as paths: shards escape dots and other characters."""
+"""Text as people read it: keys of images as paths, since shards escape dots, and one image instead of "1 images"."""
 
 import re
 from urllib.parse import unquote
 
+from oodlit.base.text.singular import singular
+
 
 def readable(text: str) -> str:
-    """Decode the escapes of keys in a text, unless they are not printable. Addresses stay as they are.
+    """Decode the escapes of keys in a text, unless they are not printable, and see `singular`. Addresses do not change.
 
     Example:
         >>> readable("first near/nine/1658%2Epng"), readable("a/line%0Abreak"), readable("https://a.org/b%2Ec")
         ('first near/nine/1658.png', 'a/line%0Abreak', 'https://a.org/b%2Ec')
     """
-    return re.sub(r"\S+", _shown, text)
+    return re.sub(r"\S+", _shown, singular(text))
 
 
 def _shown(word: re.Match[str]) -> str:

@@ -15,10 +15,7 @@ from oodlit.cli.running.quiet import RunProgress, one_thread, quiet, seeded
 from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
 
-CAVEAT = (
-    "This demo uses one small object detector on drawn scenes. Large networks may rank the OOD detectors in another"
-    " order."
-)
+CAVEAT = "This demo uses one small object detector on drawn scenes. Large networks may rank OOD detectors differently."
 
 
 def run_objects(

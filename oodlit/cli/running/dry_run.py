@@ -143,6 +143,6 @@ def _time(
     )
     yield (
         f"time: about {duration(total)} for {images:,} images and {passes:,} forward passes"
-        f" ({data.num_workers} workers, {processes} process{'es' if processes > 1 else ''}); the detectors' own"
+        f" ({data.num_workers} workers, {processes} processes); the detectors' own"
         " computations are not included"
     )

@@ -8,6 +8,7 @@ from rich.text import Text
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
+from oodlit.base.text.singular import singular
 from oodlit.detectors.contract.registry import readable_names
 from oodlit.objects.results import ObjectResults
 from oodlit.objects.results.summary import summary_tables
@@ -74,11 +75,11 @@ def print_outcome(results: Results | ObjectResults, console: Console) -> None:
     for table in tables:
         console.print(table)
     for line in [*lines, *others]:
-        console.print(Text(line, style="dim"))
+        console.print(Text(singular(line), style="dim"))
     for remark in filter(None, (results.run.caveat, partial)):
-        console.print(Text(str(remark), style="yellow"))
+        console.print(Text(singular(str(remark)), style="yellow"))
     if choice:
-        console.print(Text(choice.sentence + choice.others, style="bold"))
+        console.print(Text(singular(choice.sentence + choice.others), style="bold"))
 
 
 def _counts(results: Results) -> str:

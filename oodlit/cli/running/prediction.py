@@ -16,6 +16,7 @@ from torch import nn
 from oodlit._lightning import pl
 from oodlit.base.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.base.processes.rank import is_first_process
+from oodlit.base.text.singular import singular
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, say, status
 from oodlit.cli.running.dry_run import describe_run
@@ -258,7 +259,7 @@ def _report_complete(
 
 def _say(console: Console | None, text: str) -> None:
     if console is not None and is_first_process():
-        console.print(Text(text, style="dim"), soft_wrap=True)
+        console.print(Text(singular(text), style="dim"), soft_wrap=True)
 
 
 def check_limits(

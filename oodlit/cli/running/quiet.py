@@ -13,6 +13,7 @@ from rich.progress import Progress
 
 from oodlit._lightning import pl
 from oodlit.backbones.loading import quiet_loggers
+from oodlit.base.text.singular import singular
 
 _HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
 
@@ -56,9 +57,8 @@ class RunProgress(pl.Callback):
             stream = data.active_streams[dataloader_idx]
             self.bars.update(self.task, description=f"{self.doing} {stream.name}")
             if not self.bars.console.is_terminal:  # a bar in a file only appears at its end
-                self.bars.console.print(
-                    f"{self.doing} {stream.name}: {len(stream)} images", highlight=False, markup=False
-                )
+                text = singular(f"{self.doing} {stream.name}: {len(stream)} images")
+                self.bars.console.print(text, highlight=False, markup=False)
 
     def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
         """Advance by one batch."""

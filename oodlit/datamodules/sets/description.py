@@ -239,10 +239,8 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
     """Warn of images that do not match the layout of the set and are left out."""
     known = set(description.other_folders)
     if others := [p for p in paths if is_image(p) and not is_hidden(p) and not known & {*PurePosixPath(p).parts}]:
-        warn(
-            f"{description.name}: {len(others)} images are left out, because their paths do not match"
-            f" {description.layout} (first: {others[0]!r})"
-        )
+        text = f"{len(others)} images are left out, expected {description.layout} (first: {others[0]!r})"
+        warn(f"{description.name}: {text}")
 
 
 def _listed(

@@ -185,8 +185,7 @@ def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
     if before == b"PK\3\4" or behind.strip(b"\0"):
         what = f"{first} bytes before the zip" if before else f"{len(behind)} bytes after the zip"
         raise DataError(
-            f"{path}: {what} would be ignored; download the archive again if it is incomplete, or pass concatenated"
-            " archives one by one"
+            f"{path}: {what} would be ignored; download the archive again, or pass concatenated archives one by one"
         )
 
 

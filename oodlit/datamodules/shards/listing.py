@@ -184,8 +184,7 @@ def _check_beside(folders: Mapping[str, str], classes: Mapping[str, str]) -> Non
         others = ", ".join(map(repr, sorted(set(classes.values()) - {"."})[:3]))
         raise DataError(
             f"expected every image to be in a class folder, but {len(beside)} images are beside the class folders"
-            f" {others} (first image: {beside[0]!r}); move or remove these images, or ignore all folders with"
-            " flat=True"
+            f" {others} (first image: {beside[0]!r}); move these images, or ignore folders with flat=True"
         )
 
 

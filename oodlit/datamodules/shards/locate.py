@@ -155,8 +155,7 @@ def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
         size = Path(path).stat().st_size
         if record.size not in (None, size):
             raise DataError(
-                f"shard {path}: expected {record.size} bytes according to the manifest, got {size}; restore the shard,"
-                f" or rebuild the shards"
+                f"shard {path}: expected {record.size} bytes according to the manifest, got {size}; restore it"
             )
 
 

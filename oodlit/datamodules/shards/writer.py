@@ -132,8 +132,7 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
         raise DataError(f"cannot read {entry.path!r}: {error}") from error
     if not data or len(data) > MAX_MEMBER_BYTES:
         raise DataError(
-            f"{entry.path!r}: expected 1 to {MAX_MEMBER_BYTES} bytes, got {len(data)}; repair the file, or remove it"
-            f" from the listing"
+            f"{entry.path!r}: expected 1 to {MAX_MEMBER_BYTES} bytes, got {len(data)}; repair or remove the file"
         )
     try:
         if check is not None:
@@ -142,8 +141,7 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
         raise DataError(f"{entry.path!r}: {error}; repair the file, or remove it from the listing") from error
     if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
         raise DataError(
-            f"{entry.path!r}: expected indices from 0 to {MAX_INDEX - 1}, or -1 for none; got label {entry.label} and"
-            f" group {entry.group}"
+            f"{entry.path!r}: expected indices from 0 to {MAX_INDEX - 1}, or -1, got {entry.label} and {entry.group}"
         )
     return data
 

@@ -96,8 +96,7 @@ class ViM(ResidualDetector):
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
                 f"the mean of the largest logits ({mean_logit:.4g}) is too small to compute alpha; using {level:.4g}"
-                " instead: the mean difference between the largest and the average logit, or 1 if this difference is"
-                " zero"
+                " instead: the mean difference between the largest and the average logit, or 1 if this is zero"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Head
+from oodlit.base.text.singular import singular
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class ImageBoxes:
     Example:
         >>> import torch
         >>> ImageBoxes(torch.tensor([[0.0, 0, 5, 5]]), torch.ones(1), torch.tensor([2]), torch.zeros(1, 3))
-        ImageBoxes(1 boxes, logits (1, 3), features None)
+        ImageBoxes(1 box, logits (1, 3), features None)
     """
 
     boxes: Tensor
@@ -83,7 +84,7 @@ class ImageBoxes:
     def __repr__(self) -> str:
         """Shapes, never values."""
         features = None if self.features is None else tuple(self.features.shape)
-        return f"ImageBoxes({len(self)} boxes, logits {tuple(self.logits.shape)}, features {features})"
+        return singular(f"ImageBoxes({len(self)} boxes, logits {tuple(self.logits.shape)}, features {features})")
 
 
 @runtime_checkable

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import loads
+from oodlit.base.text.singular import singular
 from oodlit.objects.files.box_bounds import check_relative
 from oodlit.objects.files.file_problems import Problems
 from oodlit.objects.files.identifiers import Identifiers, id_text
@@ -107,9 +108,9 @@ class Annotations:
 
     def __repr__(self) -> str:
         """Counts, never values."""
-        return (
-            f"Annotations({self.dataset!r}, {len(self)} objects, {self.num_images} images, {len(self.class_names)}"
-            " classes)"
+        return singular(
+            f"Annotations({self.dataset!r}, {len(self)} objects, {self.num_images} images,"
+            f" {len(self.class_names)} classes)"
         )
 
 
@@ -317,7 +318,7 @@ class _Objects:
             )
             return None
         if outside > TOLERANCE:
-            self._note("boxes were cropped at the border of their image")
+            self._note("boxes were cropped at the border of the image")
             box = [min(max(value, 0.0), float(size[axis % 2])) for axis, value in enumerate(box)]
         if not (box[0] < box[2] and box[1] < box[3]):
             if self.repair:

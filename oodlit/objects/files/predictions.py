@@ -201,7 +201,7 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
     finite = np.isfinite(rows.corners).all(axis=1) & np.isfinite(rows.confidence)
     for row in np.flatnonzero(~finite).tolist():
         problems.add(
-            "boxes or confidences are not finite",
+            "boxes have values that are not finite",
             f"box {row}: {rows.corners[row].tolist()}, confidence {rows.confidence[row]}",
         )
     wrong = np.flatnonzero(finite & ((rows.confidence < 0) | (rows.confidence > 1)))
@@ -228,7 +228,7 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
         problems.add(
-            "boxes lie outside of their image",
+            "boxes lie outside of the image",
             f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
             "expected coordinates in pixels of the annotated images",
             count=int(outside.sum()),

@@ -12,6 +12,7 @@ from msgspec import structs
 from oodlit.base.checks import check_items
 from oodlit.base.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.base.roles import Role
+from oodlit.base.text.singular import singular
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
@@ -218,7 +219,7 @@ class ObjectResults(AnyResults):
 
     def __repr__(self) -> str:
         """Counts, never values."""
-        return (
+        return singular(
             f"ObjectResults({len(self.boxes)} boxes, {len(self.images)} images, {len(self.objects)} objects,"
             f" {len(self.detectors)} detectors, {len(self.splits)} splits)"
         )

@@ -150,7 +150,7 @@ def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
         raise DataError(
-            f"{int(differ.sum())} images differ from their annotated size, first {images['key'].iloc[first]}: annotated"
+            f"{int(differ.sum())} images have another size than annotated, first {images['key'].iloc[first]}: annotated"
             f" as {'x'.join(map(str, stated[first].tolist()))}, predicted on {'x'.join(map(str, own[first].tolist()))}"
             " (width x height); predict on images of the annotated size, or rescale the boxes"
         )

@@ -2,6 +2,7 @@
 
 import pandas as pd
 
+from oodlit.base.text.singular import singular
 from oodlit.results.glossary import MEAN
 
 UNITS = {"classes": "other classes of this kind", "images": "other images of the same classes"}
@@ -31,7 +32,7 @@ def _sentence(dataset: str, run: str, baseline: str, rows: pd.DataFrame) -> str:
     undefined, undecided = rows["p_value"].isna().sum(), ((rows["reason"] != "") & rows["p_value"].notna()).sum()
     one, other = (run, baseline) if wins >= losses else (baseline, run)
     most, least = max(wins, losses), min(wins, losses)
-    detectors = f"{total} detector{'s' if total > 1 else ''}"
+    detectors = singular(f"{total} detectors")
     if most:
         start = f"{one} is better than {other} with {most} of {detectors} on {dataset}"
     else:

@@ -112,14 +112,11 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         shift = means[(means["covariate"] >= means["semantic"]) & (lows.reindex(means.index) > 0.5)]
         if len(shift):
             pairs = zip(shift.index, shift["covariate"], shift["semantic"], strict=True)
-            texts = [
-                f"{name} ({100 * covariate:.1f} % and {100 * semantic:.1f} %)" for name, covariate, semantic in pairs
-            ]
+            texts = [f"{name} ({100 * of_shift:.1f} % and {100 * ood:.1f} %)" for name, of_shift, ood in pairs]
             yield Finding(
                 "controls",
                 "some detectors reject shifted images of known classes at least as readily as images of unknown"
-                " classes, so they detect shift instead of novelty. Mean AUROC on shifted and on OOD images:"
-                f" {some(texts, 5)}",
+                f" classes, so they detect shift, not novelty. Mean AUROC on shifted and OOD images: {some(texts, 5)}",
             )
     if {"untrained", "semantic"} <= set(means):
         both = frame.pivot_table(index=["detector", "dataset"], columns="control", values="auroc")  # of the same sets

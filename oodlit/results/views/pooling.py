@@ -35,7 +35,7 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     if shared.any():
         warn(
             f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in an"
-            f" earlier set and are left out (first: {', '.join(rows.loc[shared, 'key'][:3])})",
+            f" earlier set; left out (first: {', '.join(rows.loc[shared, 'key'][:3])})",
             SharedImagesWarning,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)

@@ -57,7 +57,6 @@ class FeatureRecorder(Recorder):
                 f"FeatureCache: the cache would be incomplete, because data set {unread[0]!r} is neither cached nor"
                 " read by this run. For the training set, pass OODDetection(train_thresholds=True). For a data set"
                 " that an interrupted run has read, pass OODDetection(resume=False). Otherwise, remove the data set"
-                " from the data module"
             )
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in cached]:

@@ -132,8 +132,7 @@ def check_labels(outputs: Outputs, stream: Stream) -> None:
         key = bad[0] if outputs.keys is None else outputs.keys[bad[0]]
         raise DataError(
             f"data set {stream.name!r}: {key!r} has label {int(outputs.labels[bad[0]])}, but the network has {classes}"
-            f" classes, 0..{classes - 1}; check the class list of the data, or use a network that was trained on these"
-            " classes"
+            f" classes, 0..{classes - 1}; check the class list of the data, or use another network"
         )
 
 

@@ -1,0 +1,29 @@
+"""Put a noun and its verb into the singular after the number 1."""
+
+import re
+
+_KIND = "training|calibration|test|estimation|ID|OOD|data|unit|class|labeled|listed|annotated|published|known|unknown"
+_NOUN = "image|class|detector|set|run|box|row|file|test|shard|value|name|label|logit|feature|sample|group|problem|score"
+_MORE = "object|limit|level|key|part|model|curve|difference|reason|finding|split|comparison|batch|worker|process"
+_VERB = {"are": "is", "were": "was", "have": "has", "do": "does", "repeat": "repeats", "match": "matches"}
+_VERB |= {"lie": "lies", "differ": "differs", "remain": "remains", "occur": "occurs", "reach": "reaches"}
+_ONE = re.compile(
+    rf"(?<![\w.,:'\"/+-])(?<!level )(?<!label )(?<!\d of )1 ((?:(?:{_KIND}|other|more|such|missing|unusable) ){{0,2}})"
+    rf"({_NOUN}|{_MORE})e?s(?![\w/'\"-]|\.\w)"
+    rf"(?:( that| also| (?:of|in|with|without)(?: (?!that |and )\S+){{1,4}}?)? ({'|'.join(_VERB)})\b)?"
+)
+
+
+def singular(text: str) -> str:
+    """Return the text with singular nouns, and verbs, after the number 1. Names in quotes and paths stay as they are.
+
+    Example:
+        >>> singular("1 ID images are missing, 1 boxes without area were dropped, 11 boxes, '1 images', a/1 files")
+        "1 ID image is missing, 1 box without area was dropped, 11 boxes, '1 images', a/1 files"
+    """
+    return _ONE.sub(_agree, text)
+
+
+def _agree(found: re.Match[str]) -> str:
+    kind, noun, between, verb = found.groups(default="")
+    return f"1 {kind}{noun}{between}{verb and ' '}{_VERB.get(verb, '')}"
