@@ -86,7 +86,8 @@ def headline(results: ObjectResults, dataset: str) -> dict[str, list[HeadlineCel
             text = value_text(value, is_count=entries[name].is_count)
             cells.append(HeadlineCell(text, value, " to ".join(known), reason, value == best[name]))
         tau = found[detector, "auroc"]["tau"]
-        rows[detector] = [*cells, HeadlineCell(f"{tau:.4g}", tau)]
+        why = results.reason("ap_u", dataset=dataset, detector=detector) if math.isnan(tau) else ""
+        rows[detector] = [*cells, HeadlineCell(f"{tau:.4g}" if not math.isnan(tau) else "-", tau, reason=why)]
     return rows
 
 
