@@ -167,8 +167,8 @@ def _findings(annotations: dict[str, Annotations], unknown: Sequence[str], names
         if same := part.classes_like(names):
             number = sum(part.class_names[label] in same for label in part.labels.tolist())
             text = (
-                f"{name} has {number} objects of classes that the detector knows ({', '.join(same)}). They count as"
-                " unknown objects, so recognizing them counts as an error"
+                f"data set {name!r} has {number} objects of classes that the detector knows ({', '.join(same)}). They"
+                " count as unknown objects, so recognizing them counts as an error"
             )
             found.append(Finding("known_classes", text))
     return found

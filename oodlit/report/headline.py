@@ -167,7 +167,7 @@ def partial_text(results: Results) -> str:
         is_train = info.role is Role.TRAIN
         number = read if is_train else counts.get(info.name, 0)
         if None not in (number, info.num_samples) and number != info.num_samples:
-            (trained if is_train else scored).append(f"{info.name} {number} of {info.num_samples}")
+            (trained if is_train else scored).append(f"{info.name} {number:,} of {info.num_samples:,}")
     lines = {"Not all images were scored": scored, "Fits and thresholds use part of the training images": trained}
     return " ".join(f"{line}: {', '.join(parts)}." for line, parts in lines.items() if parts)
 

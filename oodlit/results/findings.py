@@ -173,12 +173,14 @@ def _published(results: RunResults) -> Iterator[Finding]:
             continue
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
-        place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
-        both = f"accuracy {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+        numbers = (
+            f"accuracy of {known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r} is"
+            f" {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+        )
         if low <= found <= high and high - low <= WIDEST:
-            yield Finding("accuracy", f"{place}: {both}; they agree", is_good=True)
+            yield Finding("accuracy", f"{numbers}; they agree", is_good=True)
         elif not low <= found <= high:
-            yield Finding("accuracy", f"{place}: {both}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
+            yield Finding("accuracy", f"{numbers}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
 
 
 def _contaminated(results: RunResults) -> Iterator[Finding]:

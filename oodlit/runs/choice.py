@@ -179,7 +179,7 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
 
 def randomness(facts: BackboneFacts) -> list[Finding]:
     """A finding if the network has random outputs; the probe already warned about this."""
-    return [Finding("random", f"{facts.name} {IS_RANDOM}")] if facts.is_random else []
+    return [Finding("random", f"network {facts.name} {IS_RANDOM}")] if facts.is_random else []
 
 
 def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:

@@ -49,7 +49,7 @@ def test_a_run_warns_before_it_starts_and_records_a_finding(kind: Callable[[int]
     with one_warning(MESSAGE):
         results = run([MSP()], module=OODModule(kind(6), name="noisy"), streams=make_streams(with_train=False)).results
     (finding,) = [found for found in results.findings if found.kind == "random"]
-    assert finding.text.startswith(f"noisy {MESSAGE}")
+    assert finding.text.startswith(f"network noisy {MESSAGE}")
     assert not finding.is_good
     assert "random" in {found.kind for found in results.recompute(tpr=0.9).findings}
 

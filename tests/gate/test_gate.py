@@ -158,7 +158,7 @@ def test_damaged_gates_are_said(gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "gate" / "gate.json").write_text(text.replace('"format": 1', '"format": 99'))
     with pytest.raises(InvalidArgumentError, match="expected format 1, got 99, written by oodlit"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
-    with pytest.raises(DataError, match="incomplete results"):
+    with pytest.raises(DataError, match=r"with gate\.json; found gate"):
         Gate.load(tmp_path)
 
 

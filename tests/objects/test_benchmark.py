@@ -80,7 +80,7 @@ def test_known_classes_in_an_unknown_set_are_a_finding(folder, tmp_path) -> None
     data = ObjectBenchmark(known, [CocoSet("far", tmp_path / "far.json")])
     (finding,) = data.findings
     assert finding.kind == "known_classes"
-    assert "far has" in finding.text
+    assert "data set 'far' has" in finding.text
     assert "(Bird)" in finding.text
     results = predict([MSP()], data)
     assert results.run.findings[0].kind == "known_classes"

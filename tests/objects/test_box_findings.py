@@ -54,7 +54,7 @@ def test_corners_in_place_of_sides(tmp_path: Path) -> None:
     results = evaluated(tmp_path, of_near=lambda box: [box[0], box[1], box[0] + box[2], box[1] + box[3]])
     (found,) = results.run.findings
     assert found.kind == "places"
-    assert found.text.startswith("near: ")
+    assert found.text.startswith("data set 'near': ")
     assert "of 80 boxes reach beyond their image" in found.text
     loaded = ObjectResults.load(results.save(tmp_path / "saved"))
     assert loaded.recompute(t_star=0.5).run.findings == [found]
@@ -63,7 +63,7 @@ def test_corners_in_place_of_sides(tmp_path: Path) -> None:
 def test_pixels_of_a_smaller_image(tmp_path: Path) -> None:
     (found,) = evaluated(tmp_path, of_near=lambda box: [0.5 * value for value in box]).run.findings
     assert found.kind == "places"
-    assert "near: all 80 boxes lie in the upper left 50% of their image" in found.text
+    assert "data set 'near': all 80 boxes lie in the upper left 50% of their image" in found.text
 
 
 def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
@@ -81,7 +81,7 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
 def test_classes_in_another_order(tmp_path: Path, order: list[int], text: str) -> None:
     (found,) = evaluated(tmp_path, of_id=lambda box, kind: (box, order[kind - 1])).run.findings
     assert found.kind == "box_classes"
-    assert found.text.startswith("val: only 0 of 80 boxes that hit an object have the object's class")
+    assert found.text.startswith("data set 'val': only 0 of 80 boxes that hit an object have the object's class")
     assert text in found.text
 
 
@@ -96,7 +96,9 @@ def test_percentages_in_annotations_and_predictions(tmp_path: Path) -> None:
     for text, (name, what) in zip(
         texts, [(n, w) for n in ("val", "near") for w in ("80 boxes", "40 objects")], strict=True
     ):
-        assert text.startswith(f"{name}: all {what} in images of at least 150 x 150 pixels have no coordinate above 9")
+        assert text.startswith(
+            f"data set {name!r}: all {what} in images of at least 150 x 150 pixels have no coordinate above 9"
+        )
         assert text.endswith("they may be percentages of width and height")
 
 
@@ -104,7 +106,7 @@ def test_percentages_in_annotations_alone(tmp_path: Path) -> None:
     triple = lambda box: [3 * value for value in box]  # noqa: E731
     results = evaluated(tmp_path, side=300, of_id=lambda box, kind: (triple(box), kind), of_near=triple)
     kinds = [(found.kind, found.text.partition(" in images")[0]) for found in results.run.findings]
-    assert kinds == [("places", "val: all 40 objects"), ("places", "near: all 40 objects")]
+    assert kinds == [("places", f"data set {name!r}: all 40 objects") for name in ("val", "near")]
 
 
 def test_boxes_of_all_of_a_large_image_are_no_percentages(tmp_path: Path) -> None:
@@ -123,7 +125,7 @@ def test_a_few_relative_objects_among_others(tmp_path: Path) -> None:
     results = evaluated(tmp_path, of_objects=lambda box, n: [v / SIDE for v in box] if n == 7 else box)
     assert [found.kind for found in results.run.findings] == ["places"] * 2
     for found, name in zip(results.run.findings, ("val", "near"), strict=True):
-        assert found.text.startswith(f"{name}: 1 of 40 objects seem to be fractions of width and height, not pixels: [")
+        assert found.text.startswith(f"data set {name!r}: 1 of 40 objects seem to be fractions of width and height")
         assert found.text.endswith("in an image of 100 x 100")
 
 
@@ -135,4 +137,4 @@ def test_a_few_relative_boxes_among_others(tmp_path: Path, every: int, number: i
         return [v / SIDE for v in box] if next(boxes) % every == 0 else box
 
     texts = [found.text for found in evaluated(tmp_path, of_near=some).run.findings]
-    assert [text.partition(" seem")[0] for text in texts] == [f"near: {number} of 80 boxes"] * bool(number)
+    assert [text.partition(" seem")[0] for text in texts] == [f"data set 'near': {number} of 80 boxes"] * bool(number)

@@ -225,7 +225,7 @@ def test_the_test_that_can_decide_is_chosen_and_named(number: int, over: str) ->
     assert (table["better"] == "MLP").all()
     assert (table["reason"] == "").all()
     (text,) = conclusions(table)
-    assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (fpr95, paired over ")
+    assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (FPR95, paired over ")
     assert f"{number if over == 'classes' else 12 * number} {over}). Expect the same on other {over}" in text
     (text,) = conclusions(compare_runs(made, baseline="MLP"))
     assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (")

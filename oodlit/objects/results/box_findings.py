@@ -44,9 +44,9 @@ def box_findings(tables: Tables, datasets: Sequence[DatasetInfo], class_names: S
         places = _of_places(_relative(boxes, sizes), _relative(objects, of_objects))
         for text in (places or _of_units(boxes, sizes, "boxes"), _of_units(objects, of_objects, "objects")):
             if text:
-                yield Finding("places", f"{info.name}: {text}")
+                yield Finding("places", f"data set {info.name!r}: {text}")
         if info.role is Role.ID and class_names and (text := _of_classes(boxes, objects, class_names)):
-            yield Finding("box_classes", f"{info.name}: {text}")
+            yield Finding("box_classes", f"data set {info.name!r}: {text}")
 
 
 def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "known 4"]:

@@ -19,7 +19,7 @@ def conclusions(table: pd.DataFrame) -> list[str]:
         >>> about = {"dataset": "near", "metric": "fpr95", "baseline": "CNN", "over": "images", "n": 900}
         >>> rows = [about | {"run": "MLP", "better": better} for better in ("MLP", "MLP", "")]
         >>> conclusions(pd.DataFrame(rows).assign(p_value=0.01, reason=""))
-        ['MLP is better than CNN with 2 of 3 detectors on near, and not distinguishable with 1 (fpr95, paired over 900 \
+        ['MLP is better than CNN with 2 of 3 detectors on near, and not distinguishable with 1 (FPR95, paired over 900 \
 images). Expect the same on other images of the same classes.']
     """
     pairs = table.groupby(["dataset", "run", "baseline"], sort=False)
@@ -48,5 +48,5 @@ def _sentence(dataset: str, run: str, baseline: str, rows: pd.DataFrame) -> str:
     tail = "".join(f"{', and' if part is parts[-1] else ','} {part}" for part in parts)
     about = f"paired over {first['n']:,} {first['over']}"
     reason = next((text for text in rows["reason"] if text), "") if undecided else ""
-    text = f"{start}{tail} ({first['metric'].removeprefix(MEAN)}, {about}{f'; {reason}' if reason else ''})."
+    text = f"{start}{tail} ({first['metric'].removeprefix(MEAN).upper()}, {about}{f'; {reason}' if reason else ''})."
     return f"{text} Expect the same on {UNITS[first['over']]}." if most else text

@@ -34,7 +34,7 @@ def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
     classes = classes_text(results, info) or f"{len(grid.classes)} classes"
     return {
         "name": info.name,
-        "detail": f"{results.run.counts.get(info.name, 0)} images, {classes}",
+        "detail": f"{results.run.counts.get(info.name, 0):,} images, {classes}",
         "sizes": _sizes(grid.sizes),
         "rows": rows,
         "charts": [{"detector": name, "svg": interval_bars(grid, name)} for name in detectors],
@@ -46,7 +46,7 @@ def _sizes(sizes: Sequence[int]) -> str:
     least, most = min(filter(None, sizes), default=0), max(sizes)
     if not least:
         return ""
-    span = f"{least} images" if least == most else f"{least} to {most} images"
+    span = f"{least:,} images" if least == most else f"{least:,} to {most:,} images"
     return f"Classes have {span}; one image is {percent_text(1 / least)} of the smallest class."
 
 

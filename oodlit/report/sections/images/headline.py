@@ -86,7 +86,7 @@ def _headline(shown: Shown, columns: Sequence[Column]) -> dict[str, Any]:
             sets.append({"name": "cost", "detail": "in addition to the network", "columns": number})
             continue
         info, n = results.dataset(name), scored_images(results, name)
-        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images"
+        detail = f"{n:,} {'test ' if info.role is Role.POOL else ''}images"
         if info.role in GROUPS and info.class_names:
             detail += f", {classes_text(results, info) or f'{len(info.class_names)} {GROUPS[info.role]}'}"
         detail += _right_and_wrong(shown, info)
@@ -102,4 +102,4 @@ def _right_and_wrong(shown: Shown, info: DatasetInfo) -> str:
     if info.role is not Role.ID or row is None or math.isnan(row.value):
         return ""
     right = round(row.value * row.n_id)
-    return f", {right} correct, {row.n_id - right} wrong"
+    return f", {right:,} correct, {row.n_id - right:,} wrong"
