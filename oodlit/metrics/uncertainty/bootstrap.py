@@ -29,14 +29,12 @@ class Replicates:
 
     def mean(self, metric: str) -> Float[np.ndarray, "repetitions detectors"]:
         """Return the mean over classes of "fpr" or "auroc", with equal weights."""
-        values: np.ndarray = getattr(self, metric).mean(axis=2)
-        return values
+        return np.asarray(getattr(self, metric).mean(axis=2))
 
     def pooled(self, metric: str) -> Float[np.ndarray, "repetitions detectors"]:
         """Return the value of all images together; for both metrics the mean weighted by class size."""
         # Not a matrix product: its rounding would depend on the number of detectors.
-        values: np.ndarray = (getattr(self, metric) * (self.sizes / self.sizes.sum())).sum(axis=2)
-        return values
+        return np.asarray((getattr(self, metric) * (self.sizes / self.sizes.sum())).sum(axis=2))
 
 
 def stratified_bootstrap(

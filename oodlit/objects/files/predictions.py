@@ -311,8 +311,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
     if not _is_numeric(table[name].type):
         raise DataError(f"{path}: expected numbers in column {name!r}, got {table[name].type}")
-    numbers: np.ndarray = table[name].to_numpy().astype(np.float64)
-    return numbers
+    return np.asarray(table[name].to_numpy().astype(np.float64))
 
 
 def _is_numeric(kind: pa.DataType) -> bool:
@@ -335,5 +334,4 @@ def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
         raise DataError(f"{path}: the lists in column {name!r} differ in length; expected equal lengths")
     if len(column) and not width:
         raise DataError(f"{path}: lists in column {name!r} are empty; omit the column")
-    vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)
-    return vectors
+    return np.asarray(values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width))

@@ -72,13 +72,11 @@ def share_within(
 
 def _intersections(boxes: np.ndarray, objects: np.ndarray, extent: float = 0.0) -> np.ndarray:
     inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2]) + extent
-    areas: np.ndarray = np.maximum(inner, 0.0).prod(axis=1)
-    return areas
+    return np.asarray(np.maximum(inner, 0.0).prod(axis=1))
 
 
 def _areas(boxes: np.ndarray, extent: float = 0.0) -> np.ndarray:
-    areas: np.ndarray = (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1)
-    return areas
+    return np.asarray((boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1))
 
 
 def _shares(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

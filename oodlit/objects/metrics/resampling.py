@@ -25,8 +25,7 @@ def resample(n_images: int, *, repetitions: int, seed: int) -> Int[np.ndarray, "
     """
     if not n_images:
         return np.zeros((repetitions, 0), dtype=np.int64)
-    drawn: np.ndarray = np.random.default_rng(seed).multinomial(n_images, np.full(n_images, 1 / n_images), repetitions)
-    return drawn
+    return np.asarray(np.random.default_rng(seed).multinomial(n_images, np.full(n_images, 1 / n_images), repetitions))
 
 
 def interval(
@@ -52,8 +51,7 @@ def interval(
 
 def ratios(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
     """Element-wise part / whole, NaN where whole is 0."""
-    ratio: np.ndarray = np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) != 0)
-    return ratio
+    return np.asarray(np.divide(part, whole, out=np.full(np.shape(part), np.nan), where=np.asarray(whole) != 0))
 
 
 def blocks(repetitions: int, width: int) -> Iterator[slice]:

@@ -52,8 +52,7 @@ def box_findings(tables: Tables, datasets: Sequence[DatasetInfo], class_names: S
 def _relative(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"]) -> Float[np.ndarray, "known 4"]:
     """Corners as fractions of the sides of the image, for images of known size."""
     known = (sizes > 0).all(axis=1)
-    relative: np.ndarray = table[CORNERS].to_numpy(dtype=np.float64)[known] / np.tile(sizes[known], 2)
-    return relative
+    return np.asarray(table[CORNERS].to_numpy(dtype=np.float64)[known] / np.tile(sizes[known], 2))
 
 
 def _of_places(boxes: Float[np.ndarray, "boxes 4"], objects: Float[np.ndarray, "objects 4"]) -> str:
