@@ -6,8 +6,10 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import torch
 from PIL import Image
 
+from oodlit.datamodules.shards import ShardSource
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, write_info
 from oodlit.datamodules.shards.writer import Entry, write_shard
 from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
@@ -93,3 +95,13 @@ def write_raw_tar(path: str | Path, members: Mapping[str, bytes] | Iterable[tupl
             info.size = len(data)
             tar.addfile(info, io.BytesIO(data))
     return path
+
+
+def tiny_zeros(image: object) -> torch.Tensor:
+    """A transform to one pixel."""
+    return torch.zeros(1, 1, 1)
+
+
+def keys_of(source: ShardSource) -> list[str]:
+    """The keys of all samples, in order."""
+    return [sample.key for sample in source.read(0, len(source))]

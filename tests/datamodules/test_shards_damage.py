@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,18 +15,10 @@ from oodlit.datamodules.shards.reader import read_sample
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
-from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import tiny_image, tiny_zeros, write_raw_tar, write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
 PNG = tiny_image(0)
-
-
-def tiny_zeros(image: object) -> torch.Tensor:
-    return torch.zeros(1, 1, 1)
-
-
-def keys_of(source: ShardSource) -> list[str]:
-    return [sample.key for sample in source.read(0, len(source))]
 
 
 class TestDamage:

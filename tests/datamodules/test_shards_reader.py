@@ -14,18 +14,10 @@ from oodlit.datamodules.shards import ShardSource, shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import keys_of, tiny_image, tiny_zeros, write_raw_tar, write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
 PNG = tiny_image(0)
-
-
-def tiny_zeros(image: object) -> torch.Tensor:
-    return torch.zeros(1, 1, 1)
-
-
-def keys_of(source: ShardSource) -> list[str]:
-    return [sample.key for sample in source.read(0, len(source))]
 
 
 @pytest.mark.filterwarnings("ignore:.*contains only zeros")

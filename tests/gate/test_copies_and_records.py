@@ -63,15 +63,8 @@ def test_a_gate_without_a_finite_threshold_is_not_saved(gate: Gate, tmp_path: Pa
         other.save(tmp_path / "gate")
 
 
-@pytest.mark.parametrize("shape", [[2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70]])
-def test_a_shape_that_fits_no_image_is_refused(gate: Gate, tmp_path: Path, shape: list[int]) -> None:
-    gate.save(tmp_path / "gate")
-    file = tmp_path / "gate" / "gate.json"
-    record = json.loads(file.read_text())
-    record["backbone"]["input_shape"] = shape
-    file.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=r"input_shape"):
-        Gate.load(tmp_path / "gate", model=TinyNetwork())
+CHANGED = "changed since the gate was saved"
+SHAPES = ([2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70])  # of no image
 
 
 @pytest.mark.parametrize(
@@ -88,43 +81,24 @@ def test_a_shape_that_fits_no_image_is_refused(gate: Gate, tmp_path: Path, shape
         (("backbone", "config"), "a: [", "not valid YAML"),
         (("backbone", "config"), "- 1", "expected options and values, got list"),
         (("backbone", "arguments"), {"head": None}, "requires the arguments backbone and weights"),
+        (("threshold", "share"), 0.5, rf"gate\.json: threshold\.share {CHANGED}"),
+        (("threshold", "num_images"), 7, rf"gate\.json: threshold\.num_images {CHANGED}"),
+        (("precision",), "bf16-mixed", rf"gate\.json: precision {CHANGED}"),
+        (("fit",), "", rf"gate\.json: fit {CHANGED}"),
+        (("class_names",), ["b", "a"], rf"gate\.json: class_names {CHANGED}"),
+        *((("backbone", "input_shape"), shape, "input_shape") for shape in SHAPES),
     ],
 )
-def test_a_record_that_contradicts_itself_is_an_error(
+def test_a_record_that_contradicts_itself_or_was_edited_is_an_error(
     gate: Gate, tmp_path: Path, place: tuple[str, ...], value: object, match: str
-) -> None:
-    gate.save(tmp_path / "gate")
-    file = tmp_path / "gate" / "gate.json"
-    record = json.loads(file.read_text())
-    part = record if len(place) == 1 else record[place[0]]
-    part[place[-1]] = value
-    file.write_text(json.dumps(record))
-    with pytest.raises((DataError, UnknownNameError), match=match):
-        Gate.load(tmp_path / "gate", model=TinyNetwork())
-
-
-@pytest.mark.parametrize(
-    ("place", "value", "named"),
-    [
-        (("threshold", "share"), 0.5, r"threshold\.share"),
-        (("threshold", "num_images"), 7, r"threshold\.num_images"),
-        (("precision",), "bf16-mixed", "precision"),
-        (("fit",), "", "fit"),
-        (("class_names",), ["b", "a"], "class_names"),
-    ],
-)
-def test_entries_of_a_gate_that_were_edited_are_named(
-    gate: Gate, tmp_path: Path, place: tuple[str, ...], value: object, named: str
 ) -> None:
     gate.save(tmp_path / "gate")
     file = tmp_path / "gate" / "gate.json"
     record = json.loads(file.read_text())
     (record if len(place) == 1 else record[place[0]])[place[-1]] = value
     file.write_text(json.dumps(record))
-    with pytest.raises(DataError, match=rf"gate\.json: {named} changed since the gate was saved"):
+    with pytest.raises(UnknownNameError if place == ("detector",) else DataError, match=match):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
-    file.write_text(json.dumps(record | {"entry_checksums": {}}))  # as gates of earlier versions
-    assert Gate.load(tmp_path / "gate", model=TinyNetwork())
 
 
 def test_an_edited_threshold_is_named(gate: Gate, tmp_path: Path) -> None:
