@@ -20,7 +20,6 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.files.image_features import ImageFeatures
-from oodlit.results.finding import Finding
 from oodlit.results.glossary import MEAN
 from oodlit.results.run_record import RunRecord
 
@@ -221,7 +220,7 @@ def frame(
         "answers": [choice.sentence] if choice else [],
         "findings": [found for found in findings if not found.is_of_detectors],
         "details": [found for found in findings if found.is_of_detectors],
-        "doubts": doubts(findings, chosen),
+        "doubts": doubts(shown.results, chosen),
         "about": chosen,
         "caveat": shown.results.run.caveat,
         "sections": [section for of in sections for section in of(shown)],
@@ -229,10 +228,12 @@ def frame(
     }
 
 
-def doubts(findings: Iterable[Finding], detector: str) -> int:
+def doubts(results: AnyResults, detector: str) -> int:
     """Count the findings that are reasons to doubt the numbers of a detector; of all detectors if it is empty."""
-    name = re.compile(rf"(?<![\w+]){re.escape(detector)}(?![\w+])")
-    return sum(not f.is_good and (not (detector and f.is_of_detectors) or bool(name.search(f.text))) for f in findings)
+    names = "|".join(map(re.escape, sorted(results.detectors, key=len, reverse=True)))  # longest first
+    mentioned = re.compile(rf"(?<![\w+])(?:{names})(?![\w+])")
+    doubtful = [found for found in results.findings if not found.is_good]
+    return sum(not (detector and f.is_of_detectors) or detector in mentioned.findall(f.text) for f in doubtful)
 
 
 def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:

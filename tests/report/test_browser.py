@@ -175,7 +175,9 @@ def test_the_answer_stands_first_and_findings_below_it(opened: Any, width: int) 
     assert page.locator(".answer").first.text_content().startswith("Choose ")
     assert about_all.is_visible()
     assert not of_one.is_visible()
-    assert page.locator(".count").text_content() == "Read the 2 findings before you use these numbers."
+    choice = page.locator(".fact b").first.text_content()
+    count = f"Read the finding that concerns {choice} before you use these numbers."
+    assert page.locator(".count").text_content() == count
     page.locator(".count a").click()
     assert of_one.is_visible()
 

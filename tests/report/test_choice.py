@@ -12,7 +12,7 @@ from oodlit.report.detector_choice import answers, choose, coinciding
 from oodlit.report.headline import Cell, Column
 from oodlit.report.section import Shown
 from oodlit.report.thumbnails import ThumbnailStyles
-from oodlit.results import Results
+from oodlit.results import Finding, Results
 from oodlit.results.record_parts import TimeRecord
 from tests.report.problems import make_results
 from tests.results.pool_support import pool_results
@@ -183,3 +183,13 @@ def test_where_all_are_equal_nothing_is_marked() -> None:
 def test_one_detector_needs_no_choice_and_pools_are_not_compared() -> None:
     assert answers(shown(make_results(("msp",), bootstrap=0))) == []
     assert answers(shown(pool_results())) == []
+
+
+def test_the_line_at_the_top_counts_findings_that_concern_the_choice(results: Results) -> None:
+    texts = ("'Relative mahalanobis' failed", "'mahalanobis++' failed", "'mahalanobis' has ties", "'noise' has ties")
+    found = [Finding("ties", text) for text in texts] + [Finding("chance", "the accuracy is close to chance level")]
+    renamed = results.scores.rename(columns={"msp": "Relative mahalanobis"})
+    names = ["Relative mahalanobis", "mahalanobis", "noise"]
+    run = Results.from_scores(renamed, results.datasets, names, bootstrap=0)
+    run = run.with_record(structs.replace(run.run, findings=found))
+    assert 'Read <a href="#r0-findings">the 2 findings that concern mahalanobis</a> before' in render({"run": run})
