@@ -34,6 +34,12 @@ from oodlit.datamodules.transforms import without_resize
 _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 
 
+def _checked(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    for setting in evaluation:
+        UnknownNameError.check("setting in evaluation=", setting, ("aggregates", "full_spectrum", "rule"))
+    return dict(evaluation)
+
+
 def _in_order(streams: Sequence[Stream]) -> list[Stream]:
     return sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
 
@@ -134,9 +140,7 @@ class OODDataModule(pl.LightningDataModule):
         if self.class_subset:
             streams = with_class_subset(streams, self.class_names, self.class_subset, dropped_as)
             self.class_names = tuple(self.class_names[index] for index in self.class_subset) if self.class_names else ()
-        self.evaluation = dict(evaluation or {})
-        for setting in self.evaluation:
-            UnknownNameError.check("setting in evaluation=", setting, ("aggregates", "full_spectrum", "rule"))
+        self.evaluation = _checked(evaluation or {})
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in _in_order(streams))
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode

@@ -101,12 +101,7 @@ class Detector(Configured, ABC):
 
     @abstractmethod
     def _fit(self, statistics: Statistics, head: Any) -> None:
-        """Derive the fitted state from the statistics and the head; store tensors with `keep`.
-
-        Args:
-            statistics: The statistics that the class declares.
-            head: The linear head; None in a run without one, unless the detector needs it.
-        """
+        """Derive the fitted state from the statistics and the head, if any; store tensors with `keep`."""
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
