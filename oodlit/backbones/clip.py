@@ -71,8 +71,8 @@ class ZeroShotClassifier(nn.Module):
         # zero or NaN: the cosine is undefined
         if useless := [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]:
             raise InvalidArgumentError(
-                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts (text embeddings) are zero or not"
-                f" finite, first those of classes {', '.join(map(str, useless[:3]))}; every class requires a finite one"
+                "ZeroShotClassifier: expected a finite, nonzero concept (text embedding) for every class, got none for"
+                f" {len(useless)} of {len(concepts)} classes (first: {', '.join(map(str, useless[:3]))})"
             )
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")

@@ -95,7 +95,7 @@ def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
         others = f". Other layers with one output per logit: {', '.join(heads.others)}" if heads.others else ""
         warn(
             f"{name}: the features do not determine the logits. They are the {features.shape[1]} inputs of layer"
-            f" {' + '.join(heads.layers)!r}, but {heads.problem}{others}. If another layer is the head, name it:"
+            f" {' + '.join(heads.layers)!r}; {heads.problem}{others}. If another layer is the head, name it:"
             " OODModule(network, head='...')"
         )
 

@@ -178,7 +178,7 @@ class Heads:
             return ""
         return (
             f"the logits are not a linear function of the input of layer {layer!r}"
-            f" (error up to {off:.3g} for logits up to {scale:.3g})"
+            f" (largest difference: {off:.3g}, largest logit: {scale:.3g})"
         )
 
 

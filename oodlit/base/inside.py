@@ -23,10 +23,10 @@ def file_inside(folder: Path, name: str) -> Path:
         'cache/train-0000.safetensors'
         >>> file_inside(Path("cache"), "../secret")
         Traceback (most recent call last):
-        oodlit.base.errors.DataError: cache: its index lists '../secret', but expected a file name without folders
+        oodlit.base.errors.DataError: cache: expected file names without folders in its index, got '../secret'
     """
     if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
-        raise DataError(f"{folder}: its index lists {name[:100]!r}, but expected a file name without folders")
+        raise DataError(f"{folder}: expected file names without folders in its index, got {name[:100]!r}")
     path = folder / name
     if path.is_symlink() and path.resolve().parent != folder.resolve():
         raise DataError(f"{path} is a link to {path.resolve()} outside the folder; replace the link with the file")

@@ -151,7 +151,7 @@ class StreamBatches(IterableDataset[Any]):
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """Yield the samples of the source; errors name the stream and the position."""
-        place, count = f"the first sample of positions {positions.start}..{positions.stop - 1}", 0
+        place, count = f"position {positions.start}", 0
         try:
             for sample in self.stream.source.read(positions.start, positions.stop):
                 yield sample
@@ -231,7 +231,7 @@ class StreamBatches(IterableDataset[Any]):
 
     def blank(self) -> Tensor:
         """Return the network's input for a black image."""
-        what = f"data set {self.stream.name!r}, a black image that replaces a skipped image"
+        what = f"data set {self.stream.name!r}, black image in place of a skipped image"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows") -> Batch:

@@ -80,8 +80,8 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
         raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
         warn(
-            f"data set {name!r}: {len(source.repeated)} images repeat earlier images (first:"
-            f" {', '.join(map(repr, source.repeated[:3]))}); {len(source)} images remain",
+            f"data set {name!r}: {len(source.repeated)} images (first: {', '.join(map(repr, source.repeated[:3]))})"
+            f" repeat earlier images; {len(source)} images remain",
             DuplicateImageWarning,
         )
     return Stream(name, streams[0].role, source, tuple(stream.name for stream in streams))

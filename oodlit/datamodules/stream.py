@@ -219,7 +219,7 @@ def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:
                 break
     if missing := sorted(wanted - found.keys()):
         raise DataError(
-            f"{len(missing)} of {len(wanted)} keys were not found in {type(source).__name__} (first: {missing[0]!r});"
-            " check that the data set is the one that the keys come from"
+            f"{len(missing)} of {len(wanted)} keys (first: {missing[0]!r}) were not found in {type(source).__name__};"
+            " check that the keys come from this data set"
         )
     return found

@@ -83,8 +83,8 @@ def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) ->
         changed = [path for path in paths if _changed_at(path) > since]
         if 0 < len(changed) < len(paths):
             warn(
-                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files were modified after they were"
-                f" last read (first: {changed[0]}). The contents of only some files were checked; {hint}",
+                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files (first: {changed[0]}) were changed"
+                f" after they were last read. The contents of only some files were checked; {hint}",
                 ChangedFilesWarning,
             )
 

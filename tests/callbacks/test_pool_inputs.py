@@ -44,5 +44,5 @@ def test_a_list_of_other_paths_is_distinguished_from_classes_without_images(tmp_
     ):
         severity_pool(plain, split=split)
     split.write_text("\n".join(f"{sample.key},test" for sample in samples()))
-    with pytest.raises(DataError, match="23 of 23 classes have no estimation images"):
+    with pytest.raises(DataError, match=r"23 of 23 classes .* have no estimation images"):
         severity_pool(plain, split=split)

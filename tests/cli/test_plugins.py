@@ -125,7 +125,7 @@ def test_every_problem_is_one_sentence_that_names_the_package(package: None) -> 
     start = {name: f"plug-in {name!r} of thing (oodlit.detectors): " for name in problems}
     assert {name: text.removeprefix(start[name]) for name, text in problems.items()} == {
         "Knn": "oodlit already uses this name; choose another name",
-        "Unset": "every setting of a plug-in must have a default, which is missing for k",
+        "Unset": "expected a default for every setting of a plug-in, got none for k",
         "Other": "its code names it 'Mine'; give the entry point the same name",
         "Number": "expected a subclass of oodlit.detectors.Detector without abstract methods, got 3",
         "Nowhere": "cannot load no_such_module:Nowhere (ModuleNotFoundError: No module named 'no_such_module')",
@@ -140,7 +140,7 @@ def test_two_packages_with_one_name(package: None, tmp_path: Path, monkeypatch: 
     monkeypatch.syspath_prepend(tmp_path / "zebra")
     found = dataset_plugins()
     assert len(found.items) == 1
-    assert any("has a plug-in of this name" in text for text in found.problems.values())
+    assert any("already has a plug-in of this name" in text for text in found.problems.values())
 
 
 SCRIPT = """

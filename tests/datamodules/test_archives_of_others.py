@@ -194,7 +194,7 @@ def test_numbers_without_gaps_or_with_another_meaning(tmp_path: Path, there: lis
 def test_compressed_shards_are_refused(tmp_path: Path, other: str) -> None:
     (tmp_path / "x-0000.tar").write_bytes(TAR)
     (tmp_path / other).write_bytes(gzip.compress(TAR))
-    with pytest.raises(DataError, match=rf"'{other}' .*would be ignored"):
+    with pytest.raises(DataError, match=rf"'{other}'.* would be ignored"):
         ShardSource(tmp_path)
 
 
@@ -284,10 +284,10 @@ def test_an_archive_among_images(tmp_path: Path) -> None:
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "1.png").write_bytes(PNG)
     (tmp_path / "data" / "bird.tar.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"'bird\.tar\.gz' among 2 images"):
+    with pytest.raises(DataError, match=r"archive 'bird\.tar\.gz' would be ignored"):
         class_listing(tmp_path / "data", Role.OOD)
     (tmp_path / "data" / "bird.tar.gz").rename(tmp_path / "data" / "cat.tar.gz")  # unpacked beside it
-    with pytest.warns(UserWarning, match=r"left out \(first: 'cat\.tar\.gz'"):
+    with pytest.warns(UserWarning, match=r"\(first: 'cat\.tar\.gz'\) is left out"):
         assert len(class_listing(tmp_path / "data", Role.OOD)) == 2
 
 

@@ -55,7 +55,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     options = ("--out", tmp_path / "out", "--labels", labels)
     code, _, error = run("shards", "build", "imagenet_val", images, *options)
     assert code == 1
-    assert "expected 50000 labels, one per image, got 4" in error
+    assert "expected labels of 50000 images, got 4" in error
     code, out, _ = run("shards", "build", "imagenet_val", images, *options, "--incomplete")
     assert (code, out.partition(": ")[2]) == (0, "4 images of 'imagenet_val' (id, 1000 classes), shards: 1")
     assert [sample.label for sample in ShardSource(tmp_path / "out").read(0, 4)] == [0, 7, 14, 21]
@@ -107,7 +107,7 @@ def test_warnings_are_lines(tmp_path: Path, run: Run, monkeypatch: pytest.Monkey
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         assert run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")[0] == 0
-    text = "warning: 1 file without an image extension is left out (first: 'README')\n"
+    text = "warning: 1 file without an image extension (first: 'README') is left out\n"
     assert lines == [f"oodlit shards build: {text}"]
 
 

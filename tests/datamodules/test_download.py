@@ -159,7 +159,7 @@ def test_get_then_check(tiny: DatasetDescription, tmp_path: Path, capsys: pytest
     assert "tiny: 3 images, as published; next: oodlit shards build tiny" in shown
     (tmp_path / "tiny" / "set.tar.gz").write_bytes(archive(2))
     assert main(["data", "check", str(tmp_path)]) == 1
-    assert "FAILED tiny: expected MD5" in capsys.readouterr().out
+    assert "wrong checksum; download it again (expected MD5" in capsys.readouterr().out
 
 
 def test_check_counts_a_folder_of_images(

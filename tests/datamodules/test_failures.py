@@ -155,7 +155,7 @@ def test_a_fault_of_the_source_names_the_place(workers: int, source: object, pla
 def test_the_stand_in_of_an_empty_batch_is_no_sample() -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", b"")]))
     error = caught(StreamLoader(stream, raise_chained, on_error="skip"))
-    assert str(error).startswith("data set 's', a black image that replaces a skipped image: the transform failed")
+    assert str(error).startswith("data set 's', black image in place of a skipped image: the transform failed")
 
 
 def test_a_chain_without_end_arrives_in_part() -> None:

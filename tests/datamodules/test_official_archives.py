@@ -165,7 +165,7 @@ def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path) -> None:
         list_set(describe("ssb_easy"), source)
     listing = list_set(describe("ssb_easy"), source, only=["ssb_easy/n02102040/n02102040_2.JPEG"])
     assert list(listing.assignments) == ["n02102040/n02102040_2.JPEG"]
-    with pytest.warns(UserWarning, match="imagenet_train: 1 image is left out"):
+    with pytest.warns(UserWarning, match=r"imagenet_train: 1 image .* is left out"):
         train = build_set(describe("imagenet_train"), source, tmp_path / "train", complete=False)
     assert train.label_counts == {1: 1, 217: 1}  # the official archive of the training images is a tar of tars, too
 

@@ -185,7 +185,7 @@ def test_what_a_pipeline_raises_is_named():
         ({"__key__": "a"}, "expected one image in item 'a', got 0"),
         ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in item 'a', got 2"),
         ({"__key__": "a", "jpg": b"", "cls": "cat"}, "got 'cat'"),
-        ({"__key__": "a", "jpg": 3}, "for 'a', got int"),
+        ({"__key__": "a", "jpg": 3}, "image 'a' as bytes, .*got int"),
         (b"...", "got bytes"),
         ((1, 2), "got tuple"),
     ],

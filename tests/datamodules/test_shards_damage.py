@@ -125,7 +125,7 @@ class TestDamage:
     def test_unlisted_shard(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [1, 1])
         shutil.copy(tmp_path / "tiny-000001.tar", tmp_path / "tiny-000002.tar")
-        with pytest.raises(DataError, match=r"'tiny-000002\.tar' \(1 in total\) is not in the manifest"):
+        with pytest.raises(DataError, match=r"1 shard \(first: 'tiny-000002\.tar'\) is not in the manifest"):
             ShardSource(tmp_path)
 
     @pytest.mark.parametrize(

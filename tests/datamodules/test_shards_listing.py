@@ -94,12 +94,12 @@ class TestListings:
         assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
         with pytest.raises(DataError, match=r"one folder, 'images'; .*sets of role id require class folders"):
             class_listing(source, Role.ID)
-        with pytest.raises(DataError, match=r"2 folders are not among the 1 class name \(first: 'a'"):
+        with pytest.raises(DataError, match=r"2 folders \(first: 'a'\) have names that are not among the 1 class name"):
             class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"1 file without an image extension is left out \(first: 'README\.md'"):
+        with pytest.warns(UserWarning, match=r"1 file without an image extension \(first: 'README\.md'\) is left out"):
             assert len(class_listing(source, Role.OOD)) == 2
 
     def test_rule(self, tmp_path: Path) -> None:

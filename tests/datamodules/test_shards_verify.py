@@ -103,5 +103,5 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no shards"):
         verify_shards(tmp_path)
     build(tmp_path, [0])
-    with pytest.raises(DataError, match="expected split to be one of test, got 'train'"):
+    with pytest.raises(DataError, match="expected split to be test, got 'train'"):
         verify_shards(tmp_path, split="train")

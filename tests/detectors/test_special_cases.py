@@ -76,7 +76,7 @@ def test_openmax_with_absent_classes_and_single_images() -> None:
     train = Outputs(torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]), labels=torch.tensor([0, 1]))
     detector = OpenMax()
     fit([detector], [train])
-    assert "classes without correctly classified training images: 1 (first: 2)" in detector.notes[0]
+    assert "1 class (first: 2) has no correctly classified training images" in detector.notes[0]
     assert detector.score(Outputs(5 * normal(9, 3))).isfinite().all()
     with pytest.raises(RequirementError, match="all 2 training images are misclassified"):
         fit([OpenMax()], [Outputs(train.logits, labels=torch.tensor([2, 2]))])

@@ -35,7 +35,7 @@ def test_a_dead_feature_does_not_decide(activation: float) -> None:
     found, detector = scores(with_column(X, 0.0), with_column(PROBES, activation))
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
     assert without.notes == ()
-    assert detector.notes == ("directions without variance in the training features, which do not affect scores: 1",)
+    assert detector.notes == ("the training features do not vary in 1 direction; this does not affect scores",)
     cost, _ = scores(with_column(X, 0.0), with_column(PROBES, activation), Mahalanobis())
     assert (cost < scores(X, PROBES, Mahalanobis())[0]).all()
 
@@ -47,7 +47,7 @@ def test_features_whose_sum_is_always_the_same() -> None:
     rotated = (with_column(X, 3.0) @ rotation).float()
     found, detector = scores(rotated, (with_column(PROBES, 3.1) @ rotation).float())
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
-    assert "which do not affect scores: 1" in detector.notes[0]
+    assert "do not vary in 1 direction;" in detector.notes[0]
 
 
 def test_unit_features() -> None:

@@ -241,7 +241,7 @@ def test_a_mask_that_differs_by_image_is_not_a_head():
         y[0, 2] = -float("inf")
         return y
 
-    assert "error up to inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
+    assert "largest difference: inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
 
 
 class Tempered(TinyConvNet):

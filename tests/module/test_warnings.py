@@ -51,7 +51,7 @@ class Gated(nn.Module):
 )
 def test_features_that_do_not_determine_the_logits_are_warned_about_once(network, width, layer):
     module = OODModule(network)
-    message = rf"the features do not determine the logits. They are the {width} inputs of layer '{layer}', but "
+    message = rf"the features do not determine the logits. They are the {width} inputs of layer '{layer}'; "
     with pytest.warns(UserWarning, match=message):
         module.probe(IMAGES)
     module(IMAGES)  # once is enough: a second warning would be an error here

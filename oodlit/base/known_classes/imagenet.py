@@ -102,9 +102,9 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
     """
     label_of = {ids[wnid]: label for label, wnid in enumerate(sorted(ids))}
     if twice := [number for number, count in Counter(ids.values()).items() if count > 1]:
-        raise DataError(f"class id {twice[0]} belongs to more than one wnid; ids must be unique")
+        raise DataError(f"development kit: expected a different class id for every wnid, got {twice[0]} twice")
     if unknown := sorted(set(truth) - label_of.keys()):
-        raise DataError(f"ground truth: expected class ids {min(label_of)}..{max(label_of)}, got {unknown[0]}")
+        raise DataError(f"ground truth: expected class ids from {min(label_of)} to {max(label_of)}, got {unknown[0]}")
     return [label_of[number] for number in truth]
 
 

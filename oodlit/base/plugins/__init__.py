@@ -67,7 +67,7 @@ def plugins(group: str, problem_of: Callable[[str, Any], str] = usable) -> Plugi
             text = " ".join(f"{type(error).__name__}: {error}".split())
             found.problems[entry.name] = f"{where}: cannot load {entry.value} ({text})"
             continue
-        problem = f"{found.packages[twin]} has a plug-in of this name" if twin else problem_of(entry.name, item)
+        problem = f"{found.packages[twin]} already has a plug-in of this name" if twin else problem_of(entry.name, item)
         if problem:
             found.problems.setdefault(entry.name, f"{where}: {problem}")
             continue

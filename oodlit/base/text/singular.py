@@ -7,10 +7,11 @@ _NOUN = "image|class|detector|set|run|box|row|file|test|shard|value|name|label|l
 _MORE = "object|limit|level|key|part|model|curve|difference|reason|finding|split|comparison|batch|worker|process"
 _VERB = {"are": "is", "were": "was", "have": "has", "do": "does", "repeat": "repeats", "match": "matches"}
 _VERB |= {"lie": "lies", "differ": "differs", "remain": "remains", "occur": "occurs", "reach": "reaches"}
+_FIRST = r"(?: \(first: [^()]+\))?"
 _ONE = re.compile(
     rf"(?<![\w.,:'\"/+-])(?<!level )(?<!label )(?<!\d of )1 ((?:(?:{_KIND}|other|more|such|missing|unusable) ){{0,2}})"
-    rf"({_NOUN}|{_MORE})e?s(?![\w/'\"-]|\.\w)"
-    rf"(?:( that| also| (?:of|in|with|without)(?: (?!that |and )\S+){{1,4}}?)? ({'|'.join(_VERB)})\b)?"
+    rf"({_NOUN}|{_MORE}|pair|direction)e?s(?![\w/'\"-]|\.\w)"
+    rf"(?:( that| also|(?: (?:of|in|with|without)(?: (?!that |and )\S+){{1,4}}?)?{_FIRST}) ({'|'.join(_VERB)})\b)?"
 )
 
 
@@ -20,6 +21,8 @@ def singular(text: str) -> str:
     Example:
         >>> singular("1 ID images are missing, 1 boxes without area were dropped, 11 boxes, '1 images', a/1 files")
         "1 ID image is missing, 1 box without area was dropped, 11 boxes, '1 images', a/1 files"
+        >>> singular("1 images (first: 'a b') are left out, 1 files of a set (first: 'c') were not found")
+        "1 image (first: 'a b') is left out, 1 file of a set (first: 'c') was not found"
     """
     return _ONE.sub(_agree, text)
 

@@ -56,7 +56,7 @@ def _lines(about: "DatasetDescription", folder: Path) -> list[str]:
         with status(f"reading {folder / file.name}"):
             if file.md5 and (md5 := checksum(folder / file.name)) != file.md5:
                 raise DataError(
-                    f"{about.name}: expected MD5 {file.md5}, got {md5} for {folder / file.name}; download it again"
+                    f"{folder / file.name}: wrong checksum; download it again (expected MD5 {file.md5}, got {md5})"
                 )
         lines.append(f"{file.name}: {'checksum matches' if file.md5 else 'no checksum is known'}")
     if not archives and holds_shards(folder):

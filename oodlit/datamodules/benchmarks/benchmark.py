@@ -120,8 +120,7 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
     """Check the names of chosen sets, and of sets with a location."""
     if sets is not None and (isinstance(sets, str) or not sets or repeated(sets)):
         raise InvalidArgumentError(
-            f"sets: expected None, for all sets of benchmark {about.name!r}, or a non-empty list of names without"
-            f" duplicates, got {sets!r}"
+            f"sets: expected None (all sets of {about.name!r}) or a non-empty list of distinct names, got {sets!r}"
         )
     known = [one.name for one in about.sets]
     for chosen in sets or ():

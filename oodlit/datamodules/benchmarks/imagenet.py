@@ -84,7 +84,7 @@ class ImageNetBenchmark(OODDataModule):
             )
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(place.given.keys() - known):
-            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not one of the chosen sets")
+            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not one of the sets {', '.join(sorted(known))}")
         found = [val := place.stream(IMAGENET_VAL), *place.training(train)]
         made = Generated(val, per_test, unit_test_format, seed, loading.get("decode", decode_image))
         for name in sets:

@@ -76,7 +76,7 @@ class DeviceTransform:
         pixels = (60 + torch.arange(40 * 48 * 3) * 97 % 131).to(torch.uint8).view(40, 48, 3)
         exact, made = _try(transform, Image.fromarray(pixels.numpy())), _try(self, pixels.permute(2, 0, 1))
         if _kind(exact) != _kind(made):
-            difference = f"{_kind(made)} for an image as tensor, but {_kind(exact)} for the PIL image"
+            difference = f"{_kind(made)} for an image as a tensor, but {_kind(exact)} as a PIL image"
         elif bool(((exact.double() - made.double()).abs() <= _LARGEST_DIFFERENCE * self.level().abs()).all()):
             return
         else:

@@ -157,7 +157,7 @@ def sample_of(item: Any) -> Sample:
 def _image(value: Any, key: str) -> bytes | Image.Image | Tensor:
     if isinstance(value, bytes | Image.Image | Tensor):
         return value
-    raise DataError(f"pipeline: expected bytes, a PIL image or a tensor for {key!r}, got {type(value).__name__}")
+    raise DataError(f"pipeline: expected image {key!r} as bytes, PIL image or tensor, got {type(value).__name__}")
 
 
 def _number(value: Any) -> int:

@@ -229,8 +229,8 @@ def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, 
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
-            f"{description.name}: {other[0]!r} has a class that {description.name} does not cover ({len(other)} such"
-            " images in total); check that the source is the right data set"
+            f"{description.name}: {len(other)} images (first: {other[0]!r}) have classes that {description.name} does"
+            " not cover; check that the source is the right data set"
         )
     return places
 
@@ -239,7 +239,7 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
     """Warn of images that do not match the layout of the set and are left out."""
     known = set(description.other_folders)
     if others := [p for p in paths if is_image(p) and not is_hidden(p) and not known & {*PurePosixPath(p).parts}]:
-        text = f"{len(others)} images are left out, expected {description.layout} (first: {others[0]!r})"
+        text = f"{len(others)} images (first: {others[0]!r}) are left out; expected images at {description.layout}"
         warn(f"{description.name}: {text}")
 
 
@@ -254,10 +254,8 @@ def _listed(
     names = [PurePosixPath(*(p for p in one.parts[:-1] if p.lower() in folders), one.name).as_posix() for one in pure]
     positions = listed(facts, names, name)
     if missing := [one for one, position in zip(pure.values(), positions, strict=True) if position < 0]:
-        text = (
-            f"{name}: {len(missing)} of {len(pure)} listed files were not found (first:"
-            f" {', '.join(map(repr, sorted(missing)[:5]))})"
-        )
+        shown = ", ".join(map(repr, sorted(missing)[:5]))
+        text = f"{name}: {len(missing)} of {len(pure)} listed files were not found (first: {shown})"
         if complete or len(missing) == len(pure):
             raise DataError(f"{text}; check the source, or pass complete=False to leave out the missing files")
         warn(f"{text}; the missing files are left out")

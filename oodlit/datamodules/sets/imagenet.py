@@ -78,7 +78,7 @@ def read_val_labels(source: str | Path, *, count: int | None = _N_VAL) -> dict[s
     source = Path(source)
     labels = _from_devkit(source) if source.is_dir() else _from_list(source)
     if not labels or count not in (None, len(labels)):
-        raise DataError(f"{source}: expected {count or 'at least one'} labels, one per image, got {len(labels)}")
+        raise DataError(f"{source}: expected labels of {count or 'all'} images, got {len(labels)}")
     if wrong := set(labels.values()).difference(range(len(wnid_labels()))):
         raise DataError(f"{source}: expected class indices from 0 to {len(wnid_labels()) - 1}, got {max(wrong)}")
     return labels

@@ -118,7 +118,7 @@ def list_imagenet21k(
         few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
             f"{source}: none of its {len(available)} classes can be used, because {few} have fewer than"
-            f" {estimation} + {test} images and all others are excluded by a rule or a list"
+            f" {estimation + test} images and all others are excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)

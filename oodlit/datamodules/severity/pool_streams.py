@@ -127,7 +127,7 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(
-                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images"
-                f" (first: {empty[0]!r}; split: {split}). Every class must have estimation and test images. Add images,"
+                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes (first: {empty[0]!r}) have no"
+                f" {part} images (split: {split}). Every class must have estimation and test images. Add images,"
                 " pass another test_share or split, or remove the class"
             )

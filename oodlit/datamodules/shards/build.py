@@ -204,8 +204,8 @@ class _Build:
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from other files (the source now has {listed[0].path!r} first) or"
-                " with another shard_size; build into another folder, or remove this shard first"
+                f"{self.out / record.file} was built from other files or with another shard_size (now, its first file"
+                f" would be {listed[0].path!r}); build into another folder, or remove this shard first"
             )
         self.progress(len(listed))
         return replace(record, samples=len(listed))
@@ -226,7 +226,7 @@ class _Build:
         extra = sorted(p.name for p in self.out.glob("*.tar") if pattern.fullmatch(p.name) and p.name not in records)
         if extra:
             raise DataError(
-                f"{len(extra)} shards in {self.out} are left over from a build with more images (first: {extra[0]});"
+                f"{self.out}: {len(extra)} shards (first: {extra[0]}) are left over from a build with more images;"
                 " remove them, or build into another folder"
             )
 

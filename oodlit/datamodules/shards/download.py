@@ -63,7 +63,7 @@ def _check(file: Path, md5: str, name: object, advice: str, *, keep: bool = Fals
     if md5 and (found := checksum(file)) != md5:
         if not keep:
             file.unlink()
-        raise DataError(f"{name}: wrong checksum, expected MD5 {md5}, got {found}; {advice}, and run the command again")
+        raise DataError(f"{name}: wrong checksum; {advice}; run the command again (expected MD5 {md5}, got {found})")
 
 
 def checksum(path: Path) -> str:

@@ -136,7 +136,7 @@ def class_listing(
         raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
-        warn(f"{len(others)} files without an image extension are left out (first: {others[0]!r})")
+        warn(f"{len(others)} files without an image extension (first: {others[0]!r}) are left out")
     if not by_folder:
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
@@ -154,8 +154,8 @@ def class_listing(
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(
-            f"the names of {len(unknown)} folders are not among the {len(names)} class names (first: {unknown[0]!r});"
-            " rename or remove these folders"
+            f"{len(unknown)} folders (first: {unknown[0]!r}) have names that are not among the {len(names)} class"
+            " names; rename or remove these folders"
         )
     # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
@@ -173,8 +173,8 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
         archive = _ARCHIVE.fullmatch(path)
         if archive and archive[1] not in folders:
             raise DataError(
-                f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
-                " or remove it if its images are already in the source"
+                f"the images in archive {path!r} would be ignored; unpack it to a folder of the same name, or remove it"
+                " if its images are already in the source"
             )
 
 
@@ -193,7 +193,7 @@ def _class_names(folders: set[str]) -> dict[str, str]:
     shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
     names = {folder: printable(PurePosixPath(folder).relative_to(shared).as_posix()) for folder in folders}
     if twice := repeated(names.values()):
-        raise DataError(f"two folders have the same class name {twice[0]!r}; rename one of them")
+        raise DataError(f"folders {[f for f in names if names[f] == twice[0]]} have the same class name; rename one")
     return names
 
 

@@ -68,8 +68,8 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove such files, or remove"
-                " the manifest to count the samples again"
+                f"{folder}: {len(extra)} shards (first: {extra[0]!r}) are not in the manifest; remove these files, or"
+                " remove the manifest to count the samples again"
             )
         return select_split(infos, split, folder)
     if not found:
@@ -182,13 +182,13 @@ def _check_complete(names: Sequence[str], neighbours: Sequence[str], where: str)
     """
     if other := sorted(name for name in set(neighbours) - set(names) if _OTHER.fullmatch(name)):
         raise DataError(
-            f"{where}: {other[0]!r} ({len(other)} in total) would be ignored, because shards must be uncompressed and"
-            f" end in .tar; decompress it, remove it if it is a copy, or pass a list of shards"
+            f"{where}: {len(other)} files (first: {other[0]!r}) would be ignored, because shards must be uncompressed"
+            " and end in .tar; decompress these files, remove them if they are copies, or pass a list of shards"
         )
     if missing := _missing(names):
         raise DataError(
-            f"{where}: the numbering of the {len(names)} shards has gaps ({len(missing)} missing, such as"
-            f" {', '.join(missing[:3])}); restore the missing shards, or pass a list of shards"
+            f"{where}: judging by the numbers in the file names, {len(missing)} shards (first:"
+            f" {', '.join(missing[:3])}) are missing; restore them, or pass a list of shards"
         )
 
 

@@ -160,8 +160,8 @@ class ShardSource:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
                     raise DataError(
-                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more (first:"
-                        f" {raw.key!r}). Restore the shard, or remove the manifest to count the samples again"
+                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more, such as"
+                        f" {raw.key!r}. Restore the shard, or remove the manifest to count the samples again"
                     )
                 if count == following:
                     yield read_sample(file, raw, where)

@@ -124,7 +124,7 @@ def verify_shards(
     infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
-        raise DataError(f"{folder}: expected split to be one of {', '.join(infos) or 'None'}, got {split!r}")
+        raise DataError(f"{folder}: expected split to be {' or '.join(infos) or 'None (no manifest)'}, got {split!r}")
     reports = []
     for info in chosen:
         report = ShardReport(Path(folder), info)

@@ -77,7 +77,7 @@ class Combined(Combination):
         2022,
         "https://arxiv.org/abs/2206.09522",
         "the score is the p-value of Simes, whereas the paper refuses images with a p-value below a level; ranks are"
-        " interpolated; training images are the default for calibration, whereas the paper uses held-out images",
+        " interpolated, unlike in the paper; by default, calibration uses training images instead of held-out images",
     )
 
     def __init__(

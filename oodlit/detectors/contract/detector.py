@@ -24,6 +24,7 @@ from oodlit.base.checks import (
 from oodlit.base.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.base.fingerprint import check_same
 from oodlit.base.outputs import NEEDS, BackboneFacts, Head, Outputs, Scores, version_of
+from oodlit.base.text.singular import singular
 from oodlit.detectors.contract.configured import Configured
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
@@ -376,9 +377,9 @@ class Detector(Configured, ABC):
             self.register_buffer(name, tensor)
 
     def note_classes(self, is_missing: Tensor, what: str) -> None:
-        """Note the classes that are missing something; `what` completes "classes ..."."""
+        """Note the classes that are missing something; `what` completes "2 classes (first: 1, 3) ..."."""
         if classes := is_missing.nonzero().flatten().tolist():
-            self.note(f"classes {what}: {len(classes)} (first: {', '.join(map(str, classes[:3]))})")
+            self.note(f"{len(classes)} classes (first: {', '.join(map(str, classes[:3]))}) {what}")
 
     def note_setting(self, name: str, value: object, why: str) -> None:
         """Note the value of a setting that is None, such as "dim=24, chosen for 48 features"; it is not a warning."""
@@ -387,8 +388,8 @@ class Detector(Configured, ABC):
 
     def note(self, message: str) -> None:
         """Add a message to `notes` and log it as a warning."""
-        self.notes = (*self.notes, message)
-        _log.warning("%r: %s", self, message)
+        self.notes = (*self.notes, singular(message))
+        _log.warning("%r: %s", self, self.notes[-1])
 
 
 class TrainFreeDetector(Detector):

@@ -46,7 +46,7 @@ def _problem(name: str, kind: Any) -> str:
     if not (isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind)):
         return f"expected a subclass of oodlit.detectors.Detector without abstract methods, got {kind!r}"
     if needed := [p.name for p in signature(kind).parameters.values() if p.default is p.empty]:
-        return f"every setting of a plug-in must have a default, which is missing for {', '.join(needed)}"
+        return f"expected a default for every setting of a plug-in, got none for {', '.join(needed)}"
     names = {known: kind for key, kind in _built_in().items() for known in (key, kind.__name__)}
     return name_problem(name, kind.__name__, names) or name_problem(kind.key(), kind.key(), names)
 

@@ -58,12 +58,12 @@ class FitOrigin:
         Example:
             >>> FitOrigin("weights=a transform=b").check(FitOrigin("weights=a"))
         """
-        for name in ("width", "num_classes"):
+        for name, words in (("width", "features"), ("num_classes", "classes")):
             mine, theirs = getattr(self, name), getattr(other, name, 0)
             if mine and theirs and mine != theirs:
                 raise FingerprintError(
-                    f"{source} belongs to another backbone: {name} differs ({mine} in the fit, {theirs} now); fit"
-                    " again, or load the backbone and transform of the fit"
+                    f"{source} belongs to another backbone with {mine} {words}, but this backbone has {theirs}; fit"
+                    " again, or load the backbone of the fit"
                 )
         check_same(self.fingerprint, other.fingerprint, source=source)
 

@@ -75,7 +75,7 @@ class LaRD(Detector):
         "UAI",
         2024,
         "https://proceedings.mlr.press/v244/arnez24a.html",
-        "estimates the density of the latent representation itself, not of its entropy over dropout passes",
+        "estimates the density of the latent representation, whereas the authors use its entropy over dropout passes",
     )
 
     def __init__(

@@ -65,7 +65,7 @@ class NAC(Detector):
         "https://arxiv.org/abs/2306.02879",
         "by default, the steepness is computed from the training images, whereas the authors tune it; only the last"
         " features are used, whereas the authors' best results are averages over four layers; training images are"
-        " chosen by the hash of their keys, not one per class; misclassified images are also used, as by the authors",
+        " chosen by the hash of their keys, whereas the authors choose one per class",
     )
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:
@@ -85,7 +85,7 @@ class NAC(Detector):
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
         self.keep(slope=self._steepness(parts))
-        self.note_setting("steepness", f"{self.slope:.3g}", f"features with an rms influence of {1 / self.slope:.3g}")
+        self.note_setting("steepness", f"{self.slope:.3g}", f"influences of features with rms {1 / self.slope:.3g}")
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))

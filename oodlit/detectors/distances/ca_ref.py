@@ -35,7 +35,7 @@ class CARef(PredictedMeanDetector):
         "CVPR",
         2025,
         "https://arxiv.org/abs/2503.00325",
-        "a class that is never predicted uses the mean of all training images",
+        "a class predicted for no training image has no mean in the paper; here, it has the mean of all images",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

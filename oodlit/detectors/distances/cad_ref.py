@@ -53,8 +53,8 @@ class CADRef(PredictedMeanDetector):
     reference = replace(
         CARef.reference,
         deviations=(
-            "the confidence g is kept positive; the choice g = 1 / GEN is not offered; a class that is never predicted"
-            " uses the mean of all training images"
+            "the confidence g is kept positive, whereas that of the authors can be negative; their choice g = 1 / GEN"
+            f" is not offered; {CARef.reference.deviations}"
         ),
     )
 
@@ -80,7 +80,7 @@ class CADRef(PredictedMeanDetector):
             return level, False
         self.note(
             f"the mean {self.confidence} of the training images ({level:.4g}) is too small to divide distances by;"
-            f" using the difference from the mean of the median logits ({excess:.4g}) instead"
+            f" using how far it exceeds the mean of the median logits ({excess:.4g}) instead"
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 

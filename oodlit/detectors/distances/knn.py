@@ -48,7 +48,7 @@ class KNN(Detector):
         "ICML",
         2022,
         "https://arxiv.org/abs/2204.06507",
-        "if the bank is smaller than the training set, training images are chosen by the hash of their keys",
+        "a bank smaller than the training set is chosen by the hash of the keys, whereas the authors draw it at random",
     )
     compares_images = True
     host_buffers = frozenset({"bank", "norms", "neighbour"})

@@ -39,13 +39,13 @@ class ORA(Detector):
         "NeurIPS",
         2025,
         "https://arxiv.org/abs/2410.04525",
-        "the angle is computed from its tangent, which keeps small angles precise",
+        "the angle is computed from its tangent, which is precise for small angles, instead of its cosine",
     )
 
     def _fit(self, statistics: Statistics, head: Head) -> None:
         facts = statistics[CorrectMeans]
         present = facts.class_counts > 0
-        self.note_classes(~present, "without training images, which do not count in the mean of the class means")
+        self.note_classes(~present, "have no training images and therefore no part in the mean of the class means")
         mean = facts.class_means[present].mean(dim=0)
         of_mean = head.weight.double() @ mean.to(head.weight.device) + head.offset.double()
         finite = of_mean.isfinite()  # a masked class has a bias of minus infinity

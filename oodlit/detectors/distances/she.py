@@ -39,7 +39,7 @@ class SHE(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]
         right, present = facts.right_counts > 0, facts.class_counts > 0
-        self.note_classes(~right, "without correctly classified training images")
+        self.note_classes(~right, "have no correctly classified training images")
         fallback = facts.class_means.where(present[:, None], facts.mean)
         self.keep(patterns=facts.means.where(right[:, None], fallback))
 

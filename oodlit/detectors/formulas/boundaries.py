@@ -19,7 +19,7 @@ def inverse_distances(detector: Detector, statistics: Statistics, head: Head) ->
     inverse = statistics.memo("inverse_boundary_distances", lambda: _inverse_distances(head.weight.double()))
     twins = int(((inverse == 0).sum() - len(inverse)) // 2)
     if twins > 0:
-        detector.note(f"pairs of classes with equal weights, which have no boundary between them: {twins}")
+        detector.note(f"{twins} pairs of classes have equal weights, so there is no boundary between these classes")
     return inverse.clone()
 
 

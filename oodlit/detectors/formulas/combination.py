@@ -44,8 +44,8 @@ class Combination(Detector):
         for part in parts:
             if not isinstance(part, Detector):
                 raise InvalidArgumentError(f"{owner}: expected detectors as parts, got {part!r}{detector_hint(part)}")
-        if len({repr(part) for part in parts}) < len(parts):
-            raise InvalidArgumentError(f"{owner}: expected every part once, got {', '.join(map(repr, parts))}")
+        if twice := [repr(part) for place, part in enumerate(parts) if repr(part) in map(repr, parts[:place])]:
+            raise InvalidArgumentError(f"{owner}: expected every part once, got {twice[0]} twice")
         for place, part in enumerate(parts):
             self.add_module(f"part_{place}", part)
         self.size = size

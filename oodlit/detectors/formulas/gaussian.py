@@ -215,7 +215,7 @@ class GaussianDetector(Detector):
         if self.is_relative:
             state, unused = _relative_gaussians(state, statistics[self.moments])
             if unused:
-                self.note(f"directions without variance in the training features, which do not affect scores: {unused}")
+                self.note(f"the training features do not vary in {unused} directions; this does not affect scores")
         self.keep(**state)
 
     @final

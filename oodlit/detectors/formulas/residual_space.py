@@ -123,7 +123,7 @@ def _space(statistics: Statistics, head: Head, size: int) -> ResidualSpace:
     slope = float(unused.square().sum(dim=1).amax().sqrt())
     note = (
         f"the training features span only {used} dimensions, so the principal space has {used} instead of {size}; fit"
-        " on more images, or on features without units that are always zero"
+        " on more images, or use a layer whose features are not always zero"
     )
     away = float((moments.mean - origin).square().sum())
     spread = variance if variance > 1e-24 * away else away  # squared rounding errors do not count as variance

@@ -56,8 +56,8 @@ class OpenMax(Detector):
         "CVPR",
         2016,
         "https://arxiv.org/abs/1511.06233",
-        "distances are Euclidean; a sample of at most 50,000 training images is used; the score is the log"
-        " odds of the known classes instead of -P(unknown)",
+        "distances are Euclidean, whereas the authors add the cosine distance; at most 50,000 training images are"
+        " used, whereas the authors use all; the score is the log odds of the known classes instead of -P(unknown)",
     )
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
@@ -82,7 +82,7 @@ class OpenMax(Detector):
         means /= counts.clamp(min=1)[:, None]
         distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
         tails, valid = _largest_per_class(distances, labels, counts, self.tail)
-        self.note_classes(counts == 0, "without correctly classified training images")
+        self.note_classes(counts == 0, "have no correctly classified training images")
         # As in the authors' library, the tail is shifted to start at 1.
         starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
         shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)

@@ -52,7 +52,7 @@ class PRO(TrainFreeDetector):
         "CVPR",
         2025,
         "https://arxiv.org/abs/2503.18784",
-        "measure='msp' returns the logarithm of the probability; probabilities are not clamped before the logarithm",
+        "measure='msp' returns the logarithm of the probability, without the clamp of the authors' code",
     )
 
     def __init__(

@@ -130,8 +130,8 @@ class AdaSCALE(Detector):
         "https://arxiv.org/abs/2503.08023",
         "the distribution F is computed from training images, whereas the authors use ID validation images; to"
         " follow the authors, pass outputs of held-out images to `fit`. In variant l, the mean of the bias is not"
-        " scaled. r = 1 if no feature is positive. Gradients are rounded to 2^-20 of the largest gradient before the"
-        " pixels with the smallest gradients are chosen",
+        " scaled, whereas the authors scale it. If no feature is positive, r = 1, not 0 / 0. Gradients are rounded"
+        " to 2^-20 of the largest before the smallest ones are chosen, unlike in the authors' code",
     )
     extra_passes = 2
 

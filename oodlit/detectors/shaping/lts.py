@@ -51,7 +51,7 @@ class LTS(Detector):
         "Machine Vision and Applications",
         2025,
         "https://arxiv.org/abs/2409.01175",
-        "the mean of the bias is not scaled; r = 1 if no feature is positive",
+        "the mean of the bias is not scaled, whereas the authors scale it; r = 1, not 0 / 0, if no feature is positive",
     )
 
     def __init__(self, percentile: float = 95.0) -> None:

@@ -58,7 +58,7 @@ class ReAct(Shaping):
         "NeurIPS",
         2021,
         "https://arxiv.org/abs/2111.12797",
-        "the default threshold is the 99th percentile of the training features, as in the NINCO and ViM evaluations",
+        "the default threshold is the 99th percentile, as in the NINCO and ViM evaluations; the authors use the 90th",
     )
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:

@@ -185,7 +185,7 @@ def channel_means(outputs: Outputs, layer: str) -> Tensor:
     value = hidden[layer]
     if value.ndim < 2:
         raise InvalidArgumentError(
-            f"expected the hidden activation {layer!r} of shape (batch, channels, height, width), (batch, channels,"
+            f"expected Outputs.hidden[{layer!r}] of shape (batch, channels, height, width), (batch, channels,"
             f" tokens) or (batch, channels), got {tuple(value.shape)}"
         )
     value = value.to(torch.promote_types(value.dtype, torch.float32))

@@ -92,7 +92,7 @@ class SmallestHashes(Statistic):
             shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
             if shapes != (self._store.shapes or shapes):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}: expected shapes {self._store.shapes} of earlier batches, got {shapes}"
+                    f"{type(self).__name__}: expected the shapes of earlier batches, {self._store.shapes}, got {shapes}"
                 )
             if isinstance(self._store, SmallestRows):
                 self._store.append(columns)

@@ -229,7 +229,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         self._memo.clear()
         if len(outputs):
             found = sizes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
-            check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
+            check_shapes(self, found, self.shapes, "a training batch has", "earlier batches have")
             for statistic in self.values():  # no statistic changes until all have accepted the batch
                 statistic.check(outputs)
             self.shapes |= found

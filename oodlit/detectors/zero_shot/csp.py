@@ -45,7 +45,7 @@ class CSP(NegativeDetector):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2410.08611",
-        "the deviations of NegLabel; in addition, embeddings are normalized before they are averaged over prompts,"
+        "the same deviations as NegLabel; in addition, embeddings are normalized before they are averaged over prompts,"
         " unlike in the authors' code; the nouns that adjectives are joined to are drawn in the order of the list"
         " of words",
     )

@@ -72,8 +72,8 @@ def listed(facts: Iterable[SampleFacts], names: Sequence[str], what: str) -> lis
         exact = [one for one in found if one[0]] if len(found) > 1 else found
         if len(exact) != 1:
             raise DataError(
-                f"{what}: {len(found)} images match the listed file {names[place]!r} (such as {found[0][2]!r} and"
-                f" {found[1][2]!r}); keep only one of these images"
+                f"{what}: {len(found)} images, such as {found[0][2]!r} and {found[1][2]!r}, match the listed file"
+                f" {names[place]!r}; keep only one of these images"
             )
         positions[place] = exact[0][1]
     of_image: dict[int, int] = {}
