@@ -35,11 +35,13 @@ def choose(shown: Shown) -> ChosenDetector | None:
     lowest = min(passing, key=lambda name: (rates[name], times[name]))
     detector = next((name for name in passing if times[name] <= CLEARLY_FASTER * times[lowest]), lowest)
     best, count, unit = percent_text(rates[lowest]), len(passing), shown.unit
+    equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
+    same = f", like {shown.listed(equal)}" if equal else ""
     kind = f"{unit}s{how} that are" if count > 1 else f"{unit}{how if members[1:] else ''} that is"
     by = f"{' or '.join(list(tables) if both else list(tables)[:1])} {_where(shown)}"
     which = f"{kind} not significantly worse than the best by {by}"
     short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
-    text = f"it has the lowest FPR ({best}) of the {count} {which}" if count > 1 else f"it is the only {which}"
+    text = f"it has the lowest FPR ({best}{same}) of the {count} {which}" if count > 1 else f"it is the only {which}"
     if detector != lowest:
         text = (
             f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
