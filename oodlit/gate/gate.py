@@ -167,8 +167,8 @@ class Gate:
                 scores = self.detector.score(outputs).cpu()
             if undecided := [len(verdicts) + place for place in scores.isnan().nonzero().flatten().tolist()]:
                 raise NonFiniteScoreError(
-                    f"Gate: {self.record.detector} returned NaN for image {', '.join(map(str, undecided[:5]))} ; check"
-                    " the pixels and the outputs of the network"
+                    f"Gate: {self.record.detector} returned NaN for the images at positions"
+                    f" {', '.join(map(str, undecided[:5]))}; check the pixels and the outputs of the network"
                 )
             verdicts += self._verdicts(scores, outputs)
         return verdicts

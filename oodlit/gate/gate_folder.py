@@ -126,7 +126,7 @@ def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
         reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
         warn(
             f"Gate: {len(missing)} of {record.backbone.num_classes} predicted classes have no p-value:"
-            f" {some(reasons, 3)}. Images with such a prediction are compared with the threshold of all classes"
+            f" {some(reasons, 3)}. Images of these classes are compared with the threshold for all classes together"
         )
 
 
@@ -135,8 +135,8 @@ def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin
     fitted, origin = load(folder)
     if digest and fit_digest(folder) != digest:
         raise FingerprintError(
-            f"{folder}: the threshold was computed with another fit, which was replaced after the run. Restore the"
-            " replaced fit, or evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to use the current fit)"
+            f"{folder}: the fit was replaced after the run, so the threshold of the run does not apply. Restore the"
+            " earlier fit, or evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to use the current fit)"
         )
     return fitted, origin
 
@@ -173,7 +173,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     entries = read_json(folder / GATE, dict)
     if entries.get("format") != FORMAT:
         raise InvalidArgumentError(
-            f"{folder}: expected format {FORMAT}, got {entries.get('format')!r}, written by oodlit"
+            f"{folder}: expected a gate in format {FORMAT}, got format {entries.get('format')!r} of oodlit"
             f" {entries.get('oodlit')}; save the gate again"
         )
     as_written = _checksums(entries)

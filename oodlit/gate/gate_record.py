@@ -55,7 +55,7 @@ class GateBackbone(msgspec.Struct, frozen=True):
         except yaml.YAMLError as error:
             raise DataError(f"the run's configuration is not valid YAML: {' '.join(str(error).split())}") from error
         if not isinstance(found, dict):
-            raise DataError(f"the run's configuration: expected options and values, got {type(found).__name__}")
+            raise DataError(f"the run's configuration: expected a mapping of options, got {type(found).__name__}")
         return found
 
     @property

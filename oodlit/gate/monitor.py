@@ -189,7 +189,7 @@ class Monitor:
         """
         state = read_json(Path(file), MonitorState)
         if state.cut != to_plain(cut := self.gate.threshold.cut):
-            raise InvalidArgumentError(f"{file}: expected a monitor for threshold {cut}, got one for {state.cut}")
+            raise InvalidArgumentError(f"{file}: expected threshold {cut}, got {state.cut}; start a new monitor")
         is_possible = 0 <= state.num_refused <= state.num_images and 0 <= state.num_p_values <= state.num_images
         if not (is_possible and 0 <= state.sum_p_values <= state.num_p_values):
             raise DataError(f"{file} is damaged, because its counts contradict each other; start a new monitor")

@@ -129,7 +129,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     if isinstance(backbone, Backbone):  # its arguments state how to read its network
         own, transform = backbone.arguments, backbone.transform
         if own is None:
-            raise InvalidArgumentError(f"{source}: expected model=... to have a network, but it has recorded outputs")
+            raise InvalidArgumentError(f"{source}: expected a network as model=..., got a module with recorded outputs")
         backbone, arguments = backbone.network, {name: own[name] for name in arguments}
     elif backbone is None:
         backbone, transform = _of_configuration(record, files)
@@ -152,7 +152,7 @@ def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Mod
         raise InvalidArgumentError(f"{source}: the network was built in code, which run.json cannot describe; {_PASS}")
     if MASK in str(described):
         raise InvalidArgumentError(
-            f"{source}: run.json hides a secret ({MASK}) among the arguments of the network; {_PASS}"
+            f"{source}: the network has an argument with a secret, which run.json masks ({MASK}); {_PASS}"
         )
     with _rebuilding(record, source):
         made = make(plan(_with_files(described, files), nn.Module, "backbone"))

@@ -204,8 +204,8 @@ def _at_fpr(
     above = above[above > last_refused]
     if not len(above):
         raise InvalidArgumentError(
-            f"Gate: with fpr={float(share):g} no image is accepted, because the highest score of the run occurs in"
-            f" {name!r} (for {(scores == last_refused).sum()} of its images); increase fpr, or choose another detector"
+            f"Gate: with fpr={float(share):g} no image is accepted, because {(scores == last_refused).sum()} images of"
+            f" {name!r} have the highest score of the run; increase fpr, or choose another detector"
         )
     return float(above.min())
 

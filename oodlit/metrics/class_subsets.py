@@ -40,10 +40,10 @@ def subset_predictions(
     check_choice("subset_predictions", "protocol", protocol, PROTOCOLS)
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
+        wrong = sorted({n for n in labels if labels.count(n) > 1 or not 0 <= n < classes})
         raise InvalidArgumentError(
             f"subset_predictions: expected one or more distinct class indices from 0 to {classes - 1}, got"
-            f" {len(labels)} ({len(set(labels))} distinct, lowest: {min(labels, default='none')},"
-            f" highest: {max(labels, default='none')})"
+            f" {len(labels)} (repeated or out of range: {', '.join(map(str, wrong[:5])) or 'none'})"
         )
     if protocol == "unmasked":
         return logits.argmax(dim=1)

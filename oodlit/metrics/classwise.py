@@ -60,7 +60,7 @@ def mean_of(values: Sequence[float]) -> float:
     if not values:
         return undefined("mean over classes", "there is no class")
     if without := [str(index) for index, value in enumerate(values) if math.isnan(value)]:
-        reason = f"no value for {len(without)} of {len(values)} classes, such as {', '.join(without[:5])}"
+        reason = f"no value for {len(without)} of {len(values)} classes (first: {', '.join(without[:5])})"
         return undefined("mean over classes", reason)
     return math.fsum(values) / len(values)
 

@@ -90,8 +90,8 @@ class Detections:
         if bool(ends.any()):
             first = int(ends.nonzero()[0])
             raise InvalidArgumentError(
-                f"Detections: {int(ends.sum())} boxes have xmax < xmin or ymax < ymin, first {self.box_keys[first]}:"
-                f" {self.boxes[first].tolist()}; expected (xmin, ymin, xmax, ymax), not (x, y, width, height)"
+                f"Detections: {int(ends.sum())} boxes have xmax < xmin or ymax < ymin (first: {self.box_keys[first]},"
+                f" {self.boxes[first].tolist()}); expected (xmin, ymin, xmax, ymax), not (x, y, width, height)"
             )
 
     def _fill_index(self, n: int) -> None:

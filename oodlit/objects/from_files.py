@@ -240,12 +240,13 @@ def _training_rows(
     matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
     rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
     if rows is None and any(detector.required_statistics for detector in detectors.values()):
-        what = "missing logits and features" if len(boxes) and boxes.outputs is None else "no box to fit on"
-        above = len(boxes.above(settings.t_star))
-        raise DataError(
-            f"{train.predictions}: {what}. The file has {len(boxes)} boxes, {above} of them above t* ="
-            f" {settings.t_star:g}; pass another file, a lower t_star, or detectors that are not fitted"
+        what = (
+            "the boxes have no logits or features; add logits or features"
+            if len(boxes) and boxes.outputs is None
+            else f"no box to fit on ({len(boxes.above(settings.t_star))} of {len(boxes)} boxes are above t* ="
+            f" {settings.t_star:g}); pass another file, a lower t_star"
         )
+        raise DataError(f"{train.predictions}: {what}, or choose detectors that are not fitted")
     if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
         raise InvalidArgumentError(f"{train.predictions}: the boxes have no predicted classes; add category_id")
     return rows
@@ -312,8 +313,8 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
         if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{missing[0]}: the boxes have no {kind}; add {kind} to the predictions, or omit detectors that require"
-                f" {kind}, such as {', '.join(readers[:5])} ({kind} were found in: {', '.join(lengths) or 'none'})"
+                f"{missing[0]}: the boxes have no {kind}; add {kind} to the predictions, or omit the detectors that"
+                f" require {kind} ({', '.join(readers[:5])}). These sets have {kind}: {', '.join(lengths) or 'none'}"
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())

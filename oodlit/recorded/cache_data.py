@@ -31,6 +31,12 @@ from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 
 OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
+_DIGESTS = {
+    "classes": "other class names",
+    "labels": "other names of labels",
+    "content": "other keys, labels or groups of images",
+    "sample": "other sizes or contents of images",
+}
 
 
 def has_cache(folder: str | Path) -> bool:
@@ -219,8 +225,7 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: this cache belongs to another network ({recorded['backbone']}), because {what}"
-            f" differs; {OTHERWISE}"
+            f"{folder}: this cache was recorded with {recorded['backbone']}, but {what} differs; {OTHERWISE}"
         )
 
 
@@ -260,11 +265,7 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
                 f"{folder}: data set {stream.name!r} was recorded without {len(entry.skipped)} unusable images, and the"
                 " image files have changed since then; record this data set again"
             )
-        what = (
-            "other sizes or contents of images"
-            if fact == "sample"
-            else f"{fact}: {recorded[fact]} in the cache, {facts[fact]} now"
-        )
+        what = _DIGESTS.get(fact) or f"{fact}: {recorded[fact]} in the cache, {facts[fact]} now"
         raise FingerprintError(f"{folder}: data set {stream.name!r} was recorded from other data ({what}); {OTHERWISE}")
     times = [part.stat().st_mtime for name, _ in entry.parts for part in folder.glob(f"*/{name}")]
     warn_of_changed_files([stream], min(times, default=math.inf), f"if images were replaced, delete the cache {folder}")
@@ -299,7 +300,7 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
         key, reason = entry.skipped[0]
         raise DataError(
             f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images, first {key!r} ({reason}); record this data set again, or pass on_error='skip' to the data module"
+            f" images (first: {key!r}, {reason}); record this data set again, or pass on_error='skip' to the data"
         )
 
 

@@ -166,7 +166,7 @@ class StoredRows(RowSource):
             raise DataError(f"{self.folder / file} is missing or damaged ({error}){AGAIN}") from error
         counts = {size[0] for name, size in sizes.items() if name != "keys"}
         if counts != {rows}:
-            raise DataError(f"{self.folder / file}: not all arrays have the expected {rows} rows{AGAIN}")
+            raise DataError(f"{self.folder / file}: expected {rows} rows in every array, got {sorted(counts)}{AGAIN}")
         if not _REQUIRED <= sizes.keys() <= _REQUIRED | {"features", "logits"}:
             raise DataError(
                 f"{self.folder / file}: expected the arrays {', '.join(sorted(_REQUIRED))}, and features or logits; got"

@@ -110,8 +110,8 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     if missed and len(classes) > 1:
         yield Finding(
             "classes",
-            f"{len(missed)} of {len(classes)} classes of {dataset!r} are never predicted, first"
-            f" {_class_name(info, missed[0])}; check the order of the labels",
+            f"{len(missed)} of {len(classes)} classes of {dataset!r} are never predicted (first:"
+            f" {_class_name(info, missed[0])}); check the order of the labels",
         )
 
 

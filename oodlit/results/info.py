@@ -92,7 +92,7 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
     check_items("Results", "datasets", datasets, DatasetInfo)
     names = [info.name for info in datasets]
     if len(set(names)) < len(names):
-        raise InvalidArgumentError(f"data set names must be distinct: {', '.join(names)}")
+        raise InvalidArgumentError(f"data set names must be distinct, repeated: {max(names, key=names.count)}")
     found = [info for info in datasets if info.role is Role.ID]
     if len(found) != 1:
         raise InvalidArgumentError(

@@ -212,5 +212,5 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
             return batch["image"]
         skipped += batch["skipped"]
     raise DataError(
-        f"data set {stream.name!r}: none of {len(stream)} images can be used, such as {skipped[0][0]} ({skipped[0][1]})"
+        f"data set {stream.name!r}: none of {len(stream)} images can be used (first: {skipped[0][0]}, {skipped[0][1]})"
     )

@@ -224,7 +224,7 @@ def warn_of_skipped(skipped: Sequence[tuple[str, str]]) -> None:
     """Warn of images that could not be used."""
     if skipped:
         key, reason = skipped[0]
-        warn(f"skipped images: {len(skipped)}, first {key} ({reason}); results.run.skipped lists all of them")
+        warn(f"skipped images: {len(skipped)} (first: {key}, {reason}); results.run.skipped lists all of them")
 
 
 def _memory_bytes(name: str) -> int | None:

@@ -36,8 +36,8 @@ def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: floa
     if not close.all():
         row = int((~close).nonzero()[0])
         raise AssertionError(
-            f"{what}: {int((~close).sum())} of {len(close)} scores changed, for example of image {row}"
-            f" from {float(expected[row]):.8g} to {float(found[row]):.8g}"
+            f"{what}: {int((~close).sum())} of {len(close)} scores changed (first: image {row}, from"
+            f" {float(expected[row]):.8g} to {float(found[row]):.8g})"
         )
 
 

@@ -41,7 +41,7 @@ def test_many_broken_images_at_the_start_do_not_stop_a_run_that_skips():
 
 def test_id_stream_without_a_usable_image():
     streams = [stream("val", Role.ID, broken=range(4)), stream("far", Role.OOD)]
-    with pytest.raises(DataError, match=r"'val': none of 4 images can be used, such as val/0 \(broken"):
+    with pytest.raises(DataError, match=r"'val': none of 4 images can be used \(first: val/0, broken"):
         predict([MSP()], streams, on_error="skip")
 
 

@@ -20,7 +20,7 @@ from tests.callbacks.test_pools import Reader, id_stream
     ("part", "message"),
     [
         (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images repeat an earlier key"),
-        (Part.TEST, r"repeated keys: 2, first pool/00/000, pool/00/002; every image must"),
+        (Part.TEST, r"repeated keys: 2 \(first: pool/00/000, pool/00/002\); every image must"),
     ],
 )
 def test_an_image_that_comes_twice(part, message):

@@ -352,6 +352,9 @@ def test_what_is_no_pool(results):
     gone = results.estimates.query("not (ood_class == 'class 3' and detector == 'msp')")
     with pytest.raises(InvalidArgumentError, match="estimates: missing row pool / msp / class 3"):
         Results.from_scores(results.scores, results.datasets, results.detectors, estimates=gone)
+    twice = pd.concat([results.estimates, results.estimates.iloc[:1]])
+    with pytest.raises(InvalidArgumentError, match=r"estimates: row pool / .* occurs twice"):
+        Results.from_scores(results.scores, results.datasets, results.detectors, estimates=twice)
 
 
 def test_folders_and_shards_as_pools(tmp_path):

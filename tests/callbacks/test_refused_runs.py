@@ -30,7 +30,7 @@ class _BadNaN(TrainFreeDetector):
 
 
 def test_nan_scores_name_detector_set_count_and_keys():
-    message = r"'bad'.* NaN for 1 of 16 .*'val', first keys: val/0000"
+    message = r"'bad'.* NaN for 1 of 16 .*'val' \(first: val/0000"
     with pytest.raises(NonFiniteScoreError, match=message):
         run({"bad": _BadNaN(), "msp": MSP()}, strict=True)
     with pytest.raises(NonFiniteScoreError, match=message):

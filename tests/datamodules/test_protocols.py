@@ -38,8 +38,9 @@ def test_bad_protocols():
     logits = torch.zeros(1, 3)
     with pytest.raises(InvalidArgumentError, match="protocol to be 'unmasked' or 'masked', got 'mask'"):
         subset_predictions(logits, (0,), protocol="mask")
-    for labels in ((), (0, 0), (3,), (-1,)):
-        with pytest.raises(InvalidArgumentError, match=r"distinct class indices from 0 to 2"):
+    for labels, wrong in (((), "none"), ((1, 0, 0), "0"), ((0, 3), "3"), ((-1, 1), "-1")):
+        text = rf"distinct class indices from 0 to 2, .* \(repeated or out of range: {wrong}\)"
+        with pytest.raises(InvalidArgumentError, match=text):
             subset_predictions(logits, labels, protocol="masked")
 
 

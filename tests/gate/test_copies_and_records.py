@@ -79,7 +79,7 @@ SHAPES = ([2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70])  # of no image
         (("threshold", "num_id"), -5, "the values of the threshold contradict"),
         (("detector",), "knn", "unknown fitted detector"),
         (("backbone", "config"), "a: [", "not valid YAML"),
-        (("backbone", "config"), "- 1", "expected options and values, got list"),
+        (("backbone", "config"), "- 1", "expected a mapping of options, got list"),
         (("backbone", "arguments"), {"head": None}, "requires the arguments backbone and weights"),
         (("threshold", "share"), 0.5, rf"gate\.json: threshold\.share {CHANGED}"),
         (("threshold", "num_images"), 7, rf"gate\.json: threshold\.num_images {CHANGED}"),
@@ -135,5 +135,5 @@ def test_keys_are_one_name_per_image(gate: Gate) -> None:
 @pytest.mark.parametrize("content", ["[" * 2000, "[" * 200 + "]" * 200, '{"format": 1e999}', '{"format": 1}', "\x00"])
 def test_damaged_records_are_errors(tmp_path: Path, content: str) -> None:
     (tmp_path / "gate.json").write_text(content)
-    with pytest.raises((DataError, InvalidArgumentError), match=r"gate\.json: |expected format 1, got"):
+    with pytest.raises((DataError, InvalidArgumentError), match=r"gate\.json: |expected a gate in format 1, got"):
         Gate.load(tmp_path)

@@ -62,7 +62,7 @@ def test_a_gate_refuses_a_fit_that_was_replaced(first: Path, data: OODDataModule
         fit = folder / "fitted"
     assert Gate.load(folder, model=TinyNetwork())(torch.zeros(1, 3, 8, 8))
     replace_fit(fit)
-    with pytest.raises(FingerprintError, match="fitted: the threshold was computed with another fit"):
+    with pytest.raises(FingerprintError, match="fitted: the fit was replaced after the run"):
         Gate.load(folder, model=TinyNetwork())
 
 

@@ -156,7 +156,7 @@ def test_damaged_gates_are_said(gate: Gate, tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"gate.json: .*missing required field `cut` - at `\$\.threshold`"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
     (tmp_path / "gate" / "gate.json").write_text(text.replace('"format": 1', '"format": 99'))
-    with pytest.raises(InvalidArgumentError, match="expected format 1, got 99, written by oodlit"):
+    with pytest.raises(InvalidArgumentError, match="expected a gate in format 1, got format 99 of oodlit"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
     with pytest.raises(DataError, match=r"with gate\.json; found gate"):
         Gate.load(tmp_path)
@@ -209,7 +209,7 @@ def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(InvalidArgumentError, match="got 1 key for 2 images"):
         gate([image, image], keys=["one"])
     monkeypatch.setattr(Mahalanobis, "_score", lambda self, outputs: torch.full((len(outputs),), math.nan))
-    with pytest.raises(NonFiniteScoreError, match="mahalanobis returned NaN for image 0, 1"):
+    with pytest.raises(NonFiniteScoreError, match="mahalanobis returned NaN for the images at positions 0, 1; check"):
         gate([image, image])
 
 

@@ -166,7 +166,7 @@ MARKS = [
 def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]) -> None:
     content = coco()
     content["annotations"][0] |= mark
-    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*drops the annotations"):
+    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*drops these annotations"):
         read_annotations(written(tmp_path, content), "near")
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     whole = read_annotations(written(tmp_path, coco()), "near")

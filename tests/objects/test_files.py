@@ -215,14 +215,17 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     given: dict[str, Any] = {"train": files(folder, "train"), "detectors": detectors, "t_star": 0.3, "bootstrap": 0}
     bare = {"near": changed(folder, tmp_path, "near_coco", features=None)}
     with pytest.raises(
-        DataError, match=r"near: the boxes have no features; .* .features were found in: id, the training boxes"
+        DataError, match=r"near: the boxes have no features; .* These sets have features: id, the training boxes"
     ):
         evaluate_files(known, bare, **given)
     assert evaluate_files(known, bare, **given | {"detectors": [MSP()]}).detectors == ("msp",)
     wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))
     with pytest.raises(DataError, match="features of the boxes differ in length: 8 in id, 9 in far"):
         evaluate_files(known, {"far": wide}, **given)
-    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on\. .* 0 of them above t\* = 2"):
+    plain = changed(folder, tmp_path, "train", features=None, logits=None)
+    with pytest.raises(DataError, match=r"the boxes have no logits or features; add logits"):
+        evaluate_files(known, {"far": files(folder, "far")}, **given | {"train": plain})
+    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on \(0 of \d+ boxes are above t\* = 2\)"):
         evaluate_files(known, {"far": files(folder, "far")}, **given | {"t_star": 2.0})
 
 

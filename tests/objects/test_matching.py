@@ -51,7 +51,7 @@ def test_a_pixel_more_and_boxes_without_area() -> None:
 
 def test_classes_on_one_side_alone_are_refused() -> None:
     one = np.zeros(1, dtype=np.int64)
-    with pytest.raises(InvalidArgumentError, match="only boxes have classes"):
+    with pytest.raises(InvalidArgumentError, match="classes of boxes, but not of objects"):
         best_overlaps(np.zeros((1, 4)), one, Objects(np.zeros((1, 4)), one), classes=one)
 
 

@@ -234,7 +234,7 @@ def test_a_detector_that_gives_nan_is_named_with_its_boxes(data, monkeypatch) ->
     monkeypatch.setattr(Energy, "_score", lambda self, outputs: torch.full((len(outputs),), torch.nan))
     results = predict([MSP(), Energy()], data)
     reason = results.run.not_applicable["energy"]
-    assert "boxes of a batch of 'voc_test', first keys: voc_test/" in reason
+    assert "boxes of a batch of 'voc_test' (first: voc_test/" in reason
     assert results.detectors == ("msp",)
 
 

@@ -256,7 +256,7 @@ def test_what_does_not_fit_is_named() -> None:
     refused(
         [inside, replace(lost, annotations=split.annotations)],
         DataError,
-        "1 of 2 images have no annotations, first near/1",
+        r"1 of 2 images have no annotations \(first: near/1",
     )
     refused([inside, split], DataError, r"does not know \(cat\); the network knows bird", ("bird",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
@@ -336,7 +336,7 @@ def test_what_users_should_hear() -> None:
     assert found.run.notes == [
         "val has no annotations, so no box counts as hitting an object",
         "near: the run has 1 of 3 annotated images; the metrics ignore the remaining annotated images",
-        "near: objects count as unknown although an ID class has their class name: dog",
+        "near: objects of classes with the name of an ID class count as unknown: dog",
     ]
     assert len(found.objects) == 1
 
@@ -352,7 +352,7 @@ def test_what_users_should_hear() -> None:
         ({"tpr": 1.5}, "tpr .* got 1.5"),
         ({"bootstrap": -1}, "bootstrap .* at least 0, got -1"),
         ({"tau": math.nan}, "tau to be a number, got NaN"),
-        ({"other": 1}, "unknown: other"),
+        ({"other": 1}, "unknown setting 'other'; settings: "),
     ],
 )
 def test_settings_are_checked(change: dict[str, object], message: str) -> None:

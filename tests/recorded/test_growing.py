@@ -141,7 +141,7 @@ def changed_weight():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"module": changed_weight}, "belongs to another network .*, because the state of the weights differs"),
+        ({"module": changed_weight}, "was recorded with .*, but the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, but this run uses float16"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, but this run uses bf16-mixed"),
         ({"decode_on_device": True}, "with decoder workers, but this run uses cpu"),
@@ -169,7 +169,7 @@ def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_a
 def test_other_names_of_the_classes_are_refused(tmp_path):
     streams = [stream for stream in make_streams(with_train=False) if stream.name in ("val", "far")]
     record(tmp_path, streams, class_names=list("abcdef"))
-    with pytest.raises(FingerprintError, match="the class names differ"):
+    with pytest.raises(FingerprintError, match="class 5 is 'f' in the cache and 'g' in the data"):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
 
 
@@ -232,7 +232,7 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
     record(tmp_path, streams, on_error="skip", batch_size=2)
     module, data = open_cache(tmp_path, data=OODDataModule(streams, on_error="skip"))
     detection = OODDetection([MSP()])
-    with pytest.warns(UserWarning, match=r"skipped images: 1, first half/bad \(unreadable"):
+    with pytest.warns(UserWarning, match=r"skipped images: 1 \(first: half/bad, unreadable"):
         make_trainer(detection).predict(module, data, return_predictions=False)
     assert detection.results.run.skipped == [SkippedImage("half/bad", "unreadable")]
     assert detection.results.run.counts["half"] == 5

@@ -50,7 +50,7 @@ def test_images_that_were_skipped_are_missing_where_none_may_be(tmp_path):
     inside = [s for s in make_streams() if s.name == "val"]
     how = {"batch_size": 2, "transform": ToTensor()}
     record(tmp_path, [*inside, half_stream()], on_error="skip", **how)
-    with pytest.raises(DataError, match=r"'half' was recorded without 1 of its 6 images, first 'half/bad' \(undecod"):
+    with pytest.raises(DataError, match=r"'half' was recorded without 1 of its 6 images \(first: 'half/bad', undecod"):
         open_cache(tmp_path, data=OODDataModule([*inside, half_stream()], transform=ToTensor()))
     with pytest.raises(DataError, match="key 'bad': undecodable image"):
         record(tmp_path, [*inside, half_stream()], **how)

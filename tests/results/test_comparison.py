@@ -141,5 +141,5 @@ def test_bad_comparisons_are_refused():
     assert set(less.compare("good")["n_classes"]) == {2}
     with pytest.warns(UndefinedMetricWarning):
         empty = Results.from_scores(frame[frame["dataset"] != "val"], DATASETS, DETECTORS, bootstrap=0)
-    with pytest.raises(InvalidArgumentError, match="2 classes of 'near' have no fpr95"):
+    with pytest.raises(InvalidArgumentError, match=r"2 classes of 'near' have no fpr95 .*classes=\{'near': \["):
         empty.compare("good")

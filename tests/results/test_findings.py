@@ -103,7 +103,7 @@ def test_chance_follows_the_shares_of_the_classes():
 def test_classes_that_are_never_predicted_are_named():
     predictions = np.where(CLASSES == 3, 4, CLASSES)
     (finding,) = results_of(CLASSES, predictions).findings
-    assert finding.text.startswith("1 of 5 classes of 'val' are never predicted, first 3")
+    assert finding.text.startswith("1 of 5 classes of 'val' are never predicted (first: 3")
 
 
 def test_scores_that_separate_backwards_are_a_finding():

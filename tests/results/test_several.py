@@ -74,7 +74,7 @@ def with_other_groups() -> Results:
 OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
     "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "thresholds keep 95 % of ID images in A and 90 % in B"),
     "rule": (lambda: run(1, rule="interpolated"), {"fpr"}, "the threshold rule or the limit of unit tests differs"),
-    "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "the classes of near differ: 3 in A, 1 in B"),
+    "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "A and B: only one of them has 'cup: cakes'"),
     "no set": (without_far, {"far"}, "B has no data set far"),
     "number": (lambda: of(without_first(run_scores(1), "far")), {"far"}, "far has 40 images in A and 39 in B"),
     "other image": (lambda: of(renamed(run_scores(1), "far")), {"far"}, "the images of far differ between A and B"),

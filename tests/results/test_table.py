@@ -228,10 +228,10 @@ def test_bad_scores_are_refused():
     nan.loc[nan["key"] == "near/0007", "poor"] = np.nan
     with pytest.raises(NonFiniteScoreError, match=r"'poor' returned NaN for 1 of 730 .*near/0007"):
         Results.from_scores(nan, DATASETS, DETECTORS)
-    with pytest.raises(DataError, match=r"repeated keys: 1, first far/0003"):
+    with pytest.raises(DataError, match=r"repeated keys: 1 \(first: far/0003"):
         Results.from_scores(pd.concat([frame, frame[frame["key"] == "far/0003"]]), DATASETS, DETECTORS)
     moved = frame["group"].where(frame["key"] != "near/0005", 3)
-    with pytest.raises(DataError, match=r"'near': 1 of 90 images have a group outside 0\.\.2, first: near/0005"):
+    with pytest.raises(DataError, match=r"'near': 1 of 90 images have a group outside 0\.\.2 \(first: near/0005"):
         Results.from_scores(frame.assign(group=moved), DATASETS, DETECTORS)
     with pytest.raises(UnknownNameError, match="unknown data set 'tests' in the scores"):
         Results.from_scores(frame, DATASETS[:-1], DETECTORS)
@@ -241,15 +241,17 @@ def test_bad_scores_are_refused():
         Results.from_scores(frame.assign(label=1.5), DATASETS, DETECTORS)
     with pytest.raises(InvalidArgumentError, match=r"'good' is .*; expected numbers"):
         Results.from_scores(frame.assign(good="high"), DATASETS, DETECTORS)
-    with pytest.raises(InvalidArgumentError, match="differ from reserved names, got model"):
+    with pytest.raises(InvalidArgumentError, match="reserved detector names: model;"):
         Results.from_scores(frame.assign(model=1.0), DATASETS, ["model"])
+    with pytest.raises(InvalidArgumentError, match=r"detector names must be distinct, repeated: good$"):
+        Results.from_scores(frame, DATASETS, ["good", "poor", "good"])
 
 
 def test_bad_settings_are_refused():
     frame = run_scores()
     with pytest.raises(InvalidArgumentError, match="exactly one data set with role 'id', got 0"):
         Results.from_scores(frame, DATASETS[2:], DETECTORS)
-    with pytest.raises(InvalidArgumentError, match="names must be distinct"):
+    with pytest.raises(InvalidArgumentError, match=f"names must be distinct, repeated: {DATASETS[0].name}$"):
         Results.from_scores(frame, [*DATASETS, DATASETS[0]], DETECTORS)
     with pytest.raises(InvalidArgumentError, match="class names occur twice: a"):
         DatasetInfo("x", Role.OOD, ("a", "a"))

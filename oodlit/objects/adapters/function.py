@@ -59,8 +59,8 @@ class FunctionReader(ClassLayerReader):
         network = function if network is None and isinstance(function, nn.Module) else network
         if network is None:
             raise InvalidArgumentError(
-                "FunctionReader: missing network; pass the network that the function uses as network=..., because"
-                " fitted detectors are valid only for the weights of this network"
+                "FunctionReader: missing network=...; pass the network that the function runs, because fitted detectors"
+                " are valid only for its weights"
             )
         self._function, self.network = function, network
         self.class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)
@@ -84,6 +84,6 @@ class FunctionReader(ClassLayerReader):
             if boxes.features is not None:
                 self.class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
-                raise RequirementError(f"the function returned no hidden activations of layer {missing[0]!r}")
+                raise RequirementError(f"the function returned no ImageBoxes.hidden of layer {missing[0]!r}")
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

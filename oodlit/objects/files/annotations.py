@@ -337,7 +337,7 @@ class _Objects:
                 " dropped counts as a box without an object"
             )
         elif marked:
-            hint = "repair=True (--repair) drops the annotations; without their mark, they count as objects"
+            hint = "repair=True (--repair) drops these annotations; to keep them as objects, remove the marks"
             self.problems.add(f"annotations are marked {' or '.join(IGNORED)}", f"{where}: {marked}", hint)
         return bool(marked)
 

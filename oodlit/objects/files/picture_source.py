@@ -32,7 +32,7 @@ class PictureSource(IndexedSource):
         for key, name in zip(self.keys, annotations.file_names, strict=True):
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                 raise DataError(
-                    f"{annotations.dataset}: expected the file name of image {key!r} to lie in {folder}, got {name!r}"
+                    f"{annotations.dataset}: expected image {key!r} to have a file inside {folder}, got {name!r}"
                 )
         self.paths = [folder / name for name in annotations.file_names]
         self.sizes = annotations.sizes.tolist()

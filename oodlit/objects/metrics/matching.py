@@ -114,7 +114,7 @@ def best_overlaps(
         ([1, -1], [0.8, 0.0])
     """
     if classes is not None and objects.classes is None:
-        raise InvalidArgumentError("best_overlaps: only boxes have classes; pass classes for both or for neither")
+        raise InvalidArgumentError("best_overlaps: got classes of boxes, but not of objects; pass both or neither")
     boxes, target = np.asarray(boxes, dtype=np.float64), np.asarray(objects.boxes, dtype=np.float64)
     order = np.lexsort((*target.T[::-1], objects.image))
     ordered_image = np.asarray(objects.image)[order]

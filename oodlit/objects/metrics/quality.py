@@ -74,8 +74,8 @@ def _targets(detections: Detections, annotations: Annotations) -> list[dict[str,
     place = {key: position for position, key in enumerate(annotations.keys)}
     if lost := [key for key in detections.keys if key not in place]:
         raise InvalidArgumentError(
-            f"mean average precision: {len(lost)} images with predictions are missing from the annotations, first"
-            f' {lost[0]}; list them under "images", even if they contain no objects'
+            f"mean average precision: {len(lost)} images with predictions (first: {lost[0]}) are missing from the"
+            ' annotations; list them under "images", even if they contain no objects'
         )
     fields = {"boxes": annotations.boxes, "labels": annotations.labels, "iscrowd": annotations.is_crowd.long()}
     every = _per_image(fields, annotations.image, annotations.num_images)

@@ -111,7 +111,7 @@ class ObjectSettings:
             InvalidArgumentError: A setting is unknown, or a value is not allowed.
         """
         if unknown := sorted(set(changes) - set(asdict(self))):
-            raise InvalidArgumentError(f"unknown: {', '.join(unknown)}. Known: {', '.join(sorted(asdict(self)))}")
+            raise InvalidArgumentError(f"unknown setting {unknown[0]!r}; settings: {', '.join(sorted(asdict(self)))}")
         if changes.get("rules", self.rules) != self.rules:
             changes = {"tau_rule": None} | changes
         return replace(self, **changes)

@@ -81,8 +81,8 @@ def _of_units(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"], what: str)
         return f"{count} of {len(boxes)} {what} seem to be fractions of width and height, not pixels: {example}"
     large = boxes[(sizes >= LARGE).all(axis=1)]
     if len(large) >= FEW[0] and 50 < large.max() <= 100.5 and large.min() >= 0:
-        where = f"in images of at least {LARGE} x {LARGE} pixels have no coordinate above {large.max():.4g}"
-        return f"all {len(large)} {what} {where}; they may be percentages of width and height"
+        where = f"in images of at least {LARGE} x {LARGE} pixels has a coordinate above {large.max():.4g}"
+        return f"none of the {len(large)} {what} {where}; they may be percentages of width and height"
     return ""
 
 

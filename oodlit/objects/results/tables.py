@@ -168,8 +168,8 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     seen = set(entry.detections.keys)
     if lost := sorted(seen - set(found.keys)):
         raise DataError(
-            f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images have no annotations, first"
-            f" {', '.join(lost[:3])}; expected keys `{found.dataset}/ID`, where ID is the image id of the annotations"
+            f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images have no annotations (first:"
+            f" {', '.join(lost[:3])}); expected keys `{found.dataset}/ID`, where ID is the image id of the annotations"
         )
     names = [found.class_names[label] for label in found.labels.tolist()]
     if entry.info.role is Role.ID and class_names and (other := sorted(set(names) - set(class_names))):
@@ -195,7 +195,7 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
         )
     if entry.info.role is Role.OOD and (known := found.classes_like(class_names)):
         notes.append(
-            f"{entry.info.name}: objects count as unknown although an ID class has their class name: {', '.join(known)}"
+            f"{entry.info.name}: objects of classes with the name of an ID class count as unknown: {', '.join(known)}"
         )
     frame = frame[frame["image"].isin(seen)] if missing else frame
     return frame.sort_values(["image", "object"], kind="stable").reset_index(drop=True), notes

@@ -299,7 +299,7 @@ class _Run:
         if ood_class:
             there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}
         if not here:
-            return f"the value is {_WORDS['classes']} in the table, but of {_WORDS['images']} in this run"
+            return f"the value is {_WORDS['classes']} in the table, but covers {_WORDS['images']} in this run"
         if there.keys() ^ here.keys():
             same = " different ones" if len(there) == len(here) else ""
             return f"{names[0]} has {len(there)} classes in the table, {len(here)}{same} in this run"

@@ -78,8 +78,8 @@ def evaluate(
     if rows.undefined:
         first = rows.undefined[0]
         warn(
-            f"{len(rows.undefined)} values are undefined (NaN), first {first.metric} of {first.detector} on"
-            f" {'/'.join(filter(None, (first.dataset, first.ood_class)))} ({first.reason}); all reasons are in"
+            f"{len(rows.undefined)} values are undefined (NaN); the first is {first.metric} of {first.detector} on"
+            f" {'/'.join(filter(None, (first.dataset, first.ood_class)))} ({first.reason}). All reasons are in"
             " results.run.undefined, which is saved in run.json",
             UndefinedMetricWarning,
         )

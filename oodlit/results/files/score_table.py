@@ -68,11 +68,10 @@ def check_detector_names(names: Collection[object]) -> None:
     """
     for name in names:
         check_name(name, "detector")
-    taken = sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names)))
-    if len(set(names)) < len(names) or taken:
-        raise InvalidArgumentError(
-            f"detector names must occur once and differ from reserved names, got {', '.join(taken) or 'a name twice'}"
-        )
+    if twice := sorted({str(name) for name in names if [*names].count(name) > 1}):
+        raise InvalidArgumentError(f"detector names must be distinct, repeated: {', '.join(twice)}")
+    if taken := sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names))):
+        raise InvalidArgumentError(f"reserved detector names: {', '.join(taken)}; choose other names")
 
 
 def checked_estimates(
@@ -96,7 +95,8 @@ def checked_estimates(
     needed = [(info.name, detector, name) for info in pools for detector in detectors for name in info.class_names]
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
     if not index.is_unique:
-        raise InvalidArgumentError("estimates: expected one row per pool, detector and class, got a row twice")
+        first = " / ".join(map(str, index[index.duplicated()][0]))
+        raise InvalidArgumentError(f"estimates: row {first} occurs twice; expected one per pool, detector and class")
     places = index.get_indexer(pd.MultiIndex.from_tuples(needed))
     if (places < 0).any():
         first = " / ".join(map(str, needed[int((places < 0).argmax())]))
@@ -156,7 +156,7 @@ def _check_keys(frame: pd.DataFrame) -> None:
     double = frame[frame.duplicated(["dataset", "key"])]
     if len(double):
         raise DataError(
-            f"scores: repeated keys: {len(double)}, first {', '.join(double['key'].unique()[:5])};"
+            f"scores: repeated keys: {len(double)} (first: {', '.join(double['key'].unique()[:5])});"
             " every image must occur once. Check that no shard is listed twice or read by two processes"
         )
 
@@ -169,5 +169,5 @@ def _check_groups(frame: pd.DataFrame, info: DatasetInfo) -> None:
     if len(wrong):
         raise DataError(
             f"data set {info.name!r}: {len(wrong)} of {len(rows)} images have a group outside"
-            f" 0..{len(info.class_names) - 1}, first: {wrong['key'].iloc[0]} with group {wrong['group'].iloc[0]}"
+            f" 0..{len(info.class_names) - 1} (first: {wrong['key'].iloc[0]}, group {wrong['group'].iloc[0]})"
         )

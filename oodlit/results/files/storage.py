@@ -218,7 +218,7 @@ def _check_entries(content: bytes, known: Mapping[str, str], path: Path) -> None
     found = _entry_checksums(parse_json(content, dict, where=str(path))) if known else {}
     if changed := sorted(name for name in known.keys() | found.keys() if known.get(name) != found.get(name)):
         raise DataError(
-            f"{path}: these entries were changed after the run: {', '.join(changed)}. They do not belong to the"
+            f"{path}: these entries were changed after the run: {', '.join(changed)}. They no longer describe the"
             " results; restore the file. To evaluate with other settings, use recompute()"
         )
 
@@ -227,7 +227,7 @@ def _check_present(names: Iterable[str], content: Collection[str], source: Path)
     if not source.exists():
         raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
-        raise DataError(f"{source} has incomplete results, missing {', '.join(missing)}, which a run writes at its end")
+        raise DataError(f"{source}: incomplete results; missing {', '.join(missing)}, which a run writes at its end")
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:

@@ -112,7 +112,8 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
     first, *others = entries
     for other in others:
         if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
-            shown = "; ".join(f"{IDENTIFIES[k]}: {entries[first][k]} and {entries[other][k]}" for k in differing)
+            both = {k: f": {entries[first][k]} and {entries[other][k]}" for k in differing} | {"fingerprint": ""}
+            shown = "; ".join(f"{IDENTIFIES[k]}{both[k]}" for k in differing)
             raise InvalidArgumentError(
                 f"pool {dataset!r} differs between the runs {first!r} and {other!r} ({shown}); evaluate both runs on"
                 " the same classes and split, or restrict both to the same classes with results.recompute(classes=...)"

@@ -12,7 +12,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
-from itertools import chain
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -361,9 +361,10 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
     """Refuse other class names than in the cache."""
     before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
+        place, one, other = next((i, *pair) for i, pair in enumerate(zip_longest(before, now)) if len({*pair}) > 1)
         raise FingerprintError(
-            f"{folder}: the class names differ from those of the data ({len(before)} cached, {len(now)} in the data);"
-            f" {OTHERWISE}"
+            f"{folder}: other class names than in the data ({len(before)} in the cache, {len(now)} in the data; class"
+            f" {place} is {one!r} in the cache and {other!r} in the data); {OTHERWISE}"
         )
 
 

@@ -222,7 +222,7 @@ class ImageRecorder(ScoredRun):
         """
         number = self.statistics.num_samples
         if self.statistics and number == 0 and any(d.required_statistics for d in self.choice.to_fit):
-            first = f", first {self.skipped[0][0]}: {self.skipped[0][1]}" if self.skipped else ""
+            first = f"; first: {self.skipped[0][0]}, {self.skipped[0][1]}" if self.skipped else ""
             raise DataError(
                 f"none of the {self.choice.facts.num_train} training images of {self.train_name!r} could be used"
                 f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"

@@ -77,8 +77,8 @@ class ImageRows:
 
     def _nan_error(self, name: str, rows: Sequence[int], keys: Sequence[str]) -> NonFiniteScoreError:
         return NonFiniteScoreError(
-            f"detector {name!r} returned NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r},"
-            f" first keys: {', '.join(keys[i] for i in rows[:3])}; check these {self.what}, and the logits and features"
+            f"detector {name!r} returned NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r}"
+            f" (first: {', '.join(keys[i] for i in rows[:3])}); check these {self.what}, and the logits and features"
             " that the backbone returns for them"
         )
 

@@ -27,11 +27,11 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {', '.join(unknown)}; known: {', '.join(sorted(INVARIANCES))}"
     unnamed = sorted(detector.tuned_presets - detector.presets.keys())
-    assert not unnamed, f"tuned_presets names {', '.join(unnamed)}, but presets does not"
+    assert not unnamed, f"tuned_presets contains names that presets does not: {', '.join(unnamed)}"
     reference = getattr(detector, "reference", None)
     assert isinstance(reference, Reference), "the reference is missing; declare oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]
-    assert not empty, f"the reference is missing {', '.join(empty)}"
+    assert not empty, f"the reference has no {', '.join(empty)}"
     assert detector.extra_passes >= 0, f"extra_passes must be at least 0, got {detector.extra_passes}"
     parameters = inspect.signature(type(detector).__init__).parameters
     variable = [n for n, p in parameters.items() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]

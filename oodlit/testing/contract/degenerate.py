@@ -18,9 +18,9 @@ MIN_AUROC = 0.9
 
 @clause(
     "degenerate-training",
-    "With dead units, a constant feature, fewer images than dimensions, or identical images, scores stay finite, even"
-    " far from the training images, or the fit raises a clear error. With unchanged logits, a larger residual"
-    " never raises the score.",
+    "If the training set has dead units, a constant feature, fewer images than dimensions, or only identical images,"
+    " scores stay finite, even far from the training images, or the fit raises a clear error. With unchanged logits, a"
+    " larger residual never raises the score.",
     applies=fitted_on_training_data,
 )
 def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None:
@@ -85,8 +85,8 @@ def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
         data = _with_constant(problem(), constant)
         auroc = auroc_of(fitted(factory, data).score(data.tests), data.tests_are_id)
         assert auroc >= min(MIN_AUROC, usual), (
-            f"with {constant:.3g} added to the bias of all classes, the AUROC on separated data fell from {usual:.3f}"
-            f" to {auroc:.3f}; expected at least {min(MIN_AUROC, usual):.3g}"
+            f"with {constant:.3g} added to the bias of all classes, the AUROC on well-separated data fell from"
+            f" {usual:.3f} to {auroc:.3f}; expected at least {min(MIN_AUROC, usual):.3g}"
         )
 
 

@@ -60,7 +60,7 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     data = problem()
     auroc = auroc_of(fitted(factory, data).score(data.tests).double(), data.tests_are_id)
     hint = "; is the sign reversed?" if auroc < 0.5 else ""
-    assert auroc >= MIN_AUROC, f"expected an AUROC of at least {MIN_AUROC} on separated data, got {auroc:.3f}{hint}"
+    assert auroc >= MIN_AUROC, f"expected AUROC >= {MIN_AUROC} on well-separated data, got {auroc:.3f}{hint}"
 
 
 @clause(

@@ -118,7 +118,7 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
                 f"fit or score reads a field that `needs` does not declare: it fails if these fields are {change}"
                 f" (declared: {', '.join(sorted(at_score)) or 'none'}; {type(error).__name__}: {error})"
             ) from error
-        assert_same_scores(found, expected, what=f"undeclared fields {change}")
+        assert_same_scores(found, expected, what=f"with undeclared fields {change}")
 
 
 def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
