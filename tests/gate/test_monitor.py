@@ -146,7 +146,7 @@ def test_files_of_other_monitors_are_refused(tmp_path: Path) -> None:
         Monitor(Told(), drift=DriftTest([1.0, 3.0])).restore(tmp_path / "monitor.json")
     moved = Told()
     moved.threshold = dataclasses.replace(moved.threshold, cut=1.0)
-    with pytest.raises(InvalidArgumentError, match=r"threshold 1.0, got one for 0"):
+    with pytest.raises(InvalidArgumentError, match=r"expected threshold 1.0, got 0"):
         Monitor(moved).restore(tmp_path / "monitor.json")
     (tmp_path / "monitor.json").write_text("{}")
     with pytest.raises(DataError, match="missing required field"):

@@ -161,7 +161,7 @@ def test_a_kill_where_folders_cannot_be_renamed_leaves_nothing_half_that_seems_c
             assert {(folder / name).read_text() for name in names} == {outcome}
         else:
             with pytest.raises(
-                DataError, match=r"is missing; repeat the run|incomplete results, missing|this folder does not exist"
+                DataError, match=r"is missing; repeat the run|incomplete results; missing|this folder does not exist"
             ):
                 Results.load(folder)
         outcomes.add(outcome)

@@ -78,7 +78,7 @@ def test_an_interrupted_save_leaves_the_old_result_or_an_error(results, tmp_path
     with pytest.raises(DataError, match=r"table\.csv does not match its checksum in run\.json"):
         Results.load(tmp_path / "run")
     (tmp_path / "run" / "run.json").unlink()
-    with pytest.raises(DataError, match=r"incomplete results, missing run\.json"):
+    with pytest.raises(DataError, match=r"incomplete results; missing run\.json"):
         Results.load(tmp_path / "run")
     (tmp_path / "run" / "run.json").write_text("{")
     with pytest.raises(DataError, match="not valid JSON"):

@@ -155,7 +155,7 @@ def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
     rounded = tensor.double()
     # Integers that become equal by rounding would count as ties.
     if len(rounded) and float(rounded.abs().max()) > _EXACT_UP_TO - 1:
-        raise InvalidArgumentError(f"{name}: expected integers below 2**53 (float64 rounds others); rescale the scores")
+        raise InvalidArgumentError(f"{name}: float64 rounds integers beyond 2**53; rescale the scores")
     return rounded
 
 
