@@ -79,7 +79,7 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
         ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, "floating-point tensor .* dtype torch.int64"),
         (
             {"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])},
-            r"1 box has xmax < xmin or ymax < ymin, first val/1#0",
+            r"1 box has xmax < xmin or ymax < ymin \(first: val/1#0",
         ),
         ({"boxes": torch.full((2, 4), torch.nan)}, "8 values of boxes are NaN or infinite"),
         ({"confidence": torch.zeros(3)}, r"confidence .* got shape \(3,\)"),

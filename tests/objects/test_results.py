@@ -264,7 +264,7 @@ def test_what_does_not_fit_is_named() -> None:
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
     refused(taken, InvalidArgumentError, r"columns of boxes; rename overlap")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
-    refused([inside, sized], DataError, r"1 image has another size than annotated, first near/0: .* predicted on 7x7")
+    refused([inside, sized], DataError, r"1 image has another size than annotated \(first: near/0, .* predicted on 7x7")
 
 
 def test_nan_scores_are_an_error() -> None:

@@ -150,9 +150,9 @@ def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
         raise DataError(
-            f"{int(differ.sum())} images have another size than annotated, first {images['key'].iloc[first]}: annotated"
-            f" as {'x'.join(map(str, stated[first].tolist()))}, predicted on {'x'.join(map(str, own[first].tolist()))}"
-            " (width x height); predict on images of the annotated size, or rescale the boxes"
+            f"{int(differ.sum())} images have another size than annotated (first: {images['key'].iloc[first]},"
+            f" annotated as {'x'.join(map(str, stated[first].tolist()))}, predicted on"
+            f" {'x'.join(map(str, own[first].tolist()))}, width x height); predict at the annotated size, or rescale the boxes"
         )
     return images.assign(width=stated[:, 0], height=stated[:, 1])
 

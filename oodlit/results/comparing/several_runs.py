@@ -188,9 +188,8 @@ def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
         one, other = known[first][dataset], sets[dataset]
         if one.role is not other.role:
             return f"{dataset} has the role {one.role} in {first} and {other.role} in {name}"
-        if set(one.classes) != set(other.classes):
-            odd = min(set(one.classes) ^ set(other.classes))
-            return f"the classes of {dataset} differ between {first} and {name}: only one of them has {odd!r}"
+        if odd := set(one.classes) ^ set(other.classes):
+            return f"the classes of {dataset} differ between {first} and {name}: only one of them has {min(odd)!r}"
         if one.n != other.n:
             return f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
         if (one.classes, one.digest) != (other.classes, other.digest):
