@@ -169,7 +169,7 @@ def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_a
 def test_other_names_of_the_classes_are_refused(tmp_path):
     streams = [stream for stream in make_streams(with_train=False) if stream.name in ("val", "far")]
     record(tmp_path, streams, class_names=list("abcdef"))
-    with pytest.raises(FingerprintError, match="class 5 is 'f' in the cache and 'g' in the data"):
+    with pytest.raises(FingerprintError, match="class 5 is 'f' in the cache, 'g' in the data"):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
 
 

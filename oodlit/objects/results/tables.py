@@ -152,7 +152,7 @@ def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
         raise DataError(
             f"{int(differ.sum())} images have another size than annotated (first: {images['key'].iloc[first]},"
             f" annotated as {'x'.join(map(str, stated[first].tolist()))}, predicted on"
-            f" {'x'.join(map(str, own[first].tolist()))}, width x height); predict at the annotated size, or rescale the boxes"
+            f" {'x'.join(map(str, own[first].tolist()))}, width x height); use the annotated size, or rescale the boxes"
         )
     return images.assign(width=stated[:, 0], height=stated[:, 1])
 

@@ -363,7 +363,7 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
     if before and now and before != now:
         place, one, other = next((i, *pair) for i, pair in enumerate(zip_longest(before, now)) if len({*pair}) > 1)
         raise FingerprintError(
-            f"{folder}: class {place} is {one!r} in the cache and {other!r} in the data; {OTHERWISE}"
+            f"{folder}: class {place} is {one!r} in the cache, {other!r} in the data; {OTHERWISE}"
         )
 
 
