@@ -362,9 +362,7 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
     before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
         place, one, other = next((i, *pair) for i, pair in enumerate(zip_longest(before, now)) if len({*pair}) > 1)
-        raise FingerprintError(
-            f"{folder}: class {place} is {one!r} in the cache, {other!r} in the data; {OTHERWISE}"
-        )
+        raise FingerprintError(f"{folder}: class {place} is {one!r} in the cache, {other!r} in the data; {OTHERWISE}")
 
 
 def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
