@@ -29,8 +29,7 @@ def check(detectors: list[str] | None = None, *, only: str | None = None, plugin
 
     count = sum(only is None or only in name for name in checks())
     if not count:
-        assert only is not None
-        raise UnknownNameError.of("check", only, checks())
+        raise UnknownNameError.of("check", str(only), checks())
     paths, failed = _plugins() if plugins else ([], 0)
     for path, factory in {path: import_factory(path) for path in [*(detectors or ()), *paths]}.items():
         with progress_bar(f"checking {path}", total=count) as advance:

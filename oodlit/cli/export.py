@@ -29,10 +29,10 @@ def export(
 
     Rows are detectors. Columns are the headline metrics of each data set, and their average over OOD sets. The best
     values, and those that are not distinguishable from the best, are bold. The footnote states numbers of images,
-    rules, and settings.
+    rules, and settings. For several runs, rows are pairs of network and detector, which are tested on the same images.
 
     Args:
-        results: folder of one run; compare several with 'oodlit report'
+        results: folders of results; several make one table
         latex: LaTeX; requires the package booktabs
         markdown: Markdown (default)
         csv: CSV
@@ -49,26 +49,32 @@ def export(
         name for name, is_on in {"latex": latex, "markdown": markdown, "csv": csv, "bibtex": bibtex}.items() if is_on
     ]
     if len(results) > 1:
-        are_folders, folders = all(path.exists() for path in results), " ".join(map(str, results))
-        hint = f"compare runs: oodlit report {folders}" if are_folders else "separate names with commas: KNN,MSP"
-        raise UsageError(f"expected one folder of results, got {len(results)}; {hint}")
+        if missing := [str(path) for path in results if not path.exists()]:
+            raise UsageError(f"folder {missing[0]} does not exist; separate names with commas: KNN,MSP")
+        if bibtex or prior is not None:
+            raise UsageError(f"--bibtex and --prior: expected one folder of results, got {len(results)}")
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
     if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
         raise UsageError("--max_risk and --coverage require --prior; --prior and --metrics cannot be combined")
     detectors, metrics = (names and names_in(",".join(names)) for names in (detectors, metrics))
     from oodlit.cli.console import say
+    from oodlit.cli.report import run_names
+    from oodlit.report.pairs import pairs_table
     from oodlit.results import Results
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export
     from oodlit.results.views.risk_table import table_of
 
-    loaded = Results.load(results[0])
+    write = latex_of if latex else csv_of if csv else markdown_of
+    loaded = dict(zip(run_names(results), map(Results.load, results), strict=True))
+    options = {"detectors": detectors, "intervals": intervals}
     if bibtex:
-        text = _bibtex(loaded, detectors)
+        text = _bibtex(*loaded.values(), detectors)
+    elif len(results) > 1:
+        text = write(pairs_table(loaded, metrics=metrics, **options))
     else:
-        write = latex_of if latex else csv_of if csv else markdown_of
         chosen_by = {"metrics": metrics} if prior is None else {"max_risk": max_risk, "coverage": coverage}
-        text = write(table_of(loaded, prior=prior, detectors=detectors, intervals=intervals, **chosen_by))
+        text = write(table_of(*loaded.values(), prior=prior, **options, **chosen_by))
     if out is None:
         say(text.rstrip("\n"))
     else:

@@ -25,7 +25,7 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
     from oodlit.cli.console import say
     from oodlit.report import load_results, write_report
 
-    folders = dict(zip(_names(results), results, strict=True))
+    folders = dict(zip(run_names(results), results, strict=True))
     page = write_report(
         {name: load_results(folder) for name, folder in folders.items()}, out or _default(results), folders=folders
     )
@@ -45,7 +45,7 @@ def _default(results: Sequence[Path]) -> Path:
     return COMPARISON
 
 
-def _names(folders: Sequence[Path]) -> list[str]:
+def run_names(folders: Sequence[Path]) -> list[str]:
     """A unique name for each folder: the shortest end of its path that no other folder shares.
 
     Raises:

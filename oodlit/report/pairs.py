@@ -1,26 +1,30 @@
 """The pair of network and detector to choose, on the page of several runs."""
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pandas as pd
 from msgspec import structs
 
+from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.roles import Role
 from oodlit.report.box_view import box_choice
 from oodlit.report.detector_choice import answer_tile, answers, choose
 from oodlit.report.headline import partial_text, percent_text, share_text
 from oodlit.report.section import Fact, Pairs, Shown, ShownBoxes, doubts, frame
-from oodlit.report.several import Several
+from oodlit.report.several import Several, titles
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
 from oodlit.results.comparing.conclusion import UNITS
-from oodlit.results.displayed import renamed
+from oodlit.results.displayed import displayed, renamed
 from oodlit.results.finding import Finding
 from oodlit.results.names import MODEL, distinct
+from oodlit.results.plots.select import model_name
+from oodlit.results.views.paper import PaperTable, paper_table
 
 _TILE = "Network and detector to choose"
+_BY_PAIR = ("thresholds", "detector_settings", "fit_notes")
 _SETS = 4
 """Maximum number of OOD sets with a tile; the tables show all of them."""
 _NONE = "There is no network and detector to choose, because no values of OOD sets can be compared."
@@ -28,9 +32,7 @@ _NONE = "There is no network and detector to choose, because no values of OOD se
 
 def pair_view(several: Several) -> dict[str, Any]:
     """The tiles and first sentences of the page of several runs, and the findings of these runs."""
-    every = [(title, name) for title, results in several.runs.items() for name in results.detectors]
-    pairs = dict(zip(distinct(f"{title} with {name}" for title, name in every), every, strict=True))
-    joined = _join(several, pairs, {column.dataset for column in several.like if "auroc" not in column.metric})
+    joined, pairs = join_pairs(several)
     is_image = isinstance(joined, Results)
     shown: Any = Shown(joined, ThumbnailStyles({}, ""), pairs=pairs) if is_image else ShownBoxes(joined, pairs=pairs)
     best, facts, sentences = _of_images(shown, several) if is_image else _of_boxes(shown)
@@ -38,6 +40,39 @@ def pair_view(several: Several) -> dict[str, Any]:
     alerts = [*filter(None, [partial_text(joined)])] if is_image else []
     own = {"doubts": doubts(several.runs[title], detector), "about": "this pair"} if title else {}
     return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]} | own
+
+
+def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None = None, **options: Any) -> PaperTable:
+    """Collect the table of a paper for several runs of images, which share its tests; see `paper_table`.
+
+    It has the OOD sets, unit tests, and shifts that all runs have. The footnote names what cannot be compared.
+
+    Args:
+        runs: The runs by name.
+        detectors: Detectors of each run; None = all.
+        options: See `paper_table`.
+
+    Raises:
+        UnknownNameError: A run does not have a detector, or a metric is unknown.
+        InvalidArgumentError: No FPR can be compared.
+    """
+    shown = titles(runs, model_name)
+    several = Several({shown[name]: displayed(results) for name, results in runs.items()})
+    joined, pairs = join_pairs(several)
+    if not joined.datasets:
+        raise InvalidArgumentError(" ".join(["no FPR of these runs can be compared.", *several.alerts]))
+    rows = joined.table[joined.table["dataset"] != joined.id_dataset.name]  # predictions differ between networks
+    known = {title: run.resolve_detectors(*detectors or run.detectors) for title, run in several.runs.items()}
+    options["detectors"] = [pair for pair, (title, name) in pairs.items() if name in known[title]]
+    table = paper_table(dataclasses.replace(joined, table=rows), **options)
+    return dataclasses.replace(table, notes=(*table.notes, *several.alerts))
+
+
+def join_pairs(several: Several) -> tuple[Any, Pairs]:
+    """Join runs into one whose detectors are pairs of network and detector; return it with its pairs by name."""
+    every = [(title, name) for title, results in several.runs.items() for name in results.detectors]
+    pairs = dict(zip(distinct(f"{title} with {name}" for title, name in every), every, strict=True))
+    return _join(several, pairs, {column.dataset for column in several.like if "auroc" not in column.metric}), pairs
 
 
 def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[str]]:
@@ -84,7 +119,7 @@ def _join(several: Several, pairs: Pairs, names: Collection[str]) -> Any:
         first.run,
         detectors=list(pairs),
         datasets=infos,
-        thresholds={name: value for part in parts for name, value in part.run.thresholds.items()},
+        **{entry: {k: v for part in parts for k, v in getattr(part.run, entry).items()} for entry in _BY_PAIR},
         undefined=[entry for part in parts for entry in part.run.undefined],
         findings=[structs.replace(f, text=f"In {', '.join(of)}: {f.text}") for f, of in found.items() if not f.is_good],
         caveat=" ".join(dict.fromkeys(part.run.caveat for part in parts if part.run.caveat)),

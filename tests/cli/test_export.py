@@ -10,6 +10,7 @@ from oodlit.datamodules import descriptions
 from oodlit.results import Results
 from oodlit.results.views.bibtex import citation
 from tests.report.problems import make_results
+from tests.report.several_support import make_runs
 
 RUN = {
     "references": {
@@ -78,9 +79,36 @@ def test_names_are_separated_by_commas(names: str, folder: Path, capsys: pytest.
 
 def test_names_separated_by_blanks_have_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--detectors", "KNN", "MSP"]) == 2
-    assert "got 2; separate names with commas: KNN,MSP" in " ".join(capsys.readouterr().err.split())
-    assert main(["export", str(folder), str(folder)]) == 2
-    assert "got 2; compare runs: oodlit report" in " ".join(capsys.readouterr().err.split())
+    assert "MSP does not exist; separate names with commas: KNN,MSP" in " ".join(capsys.readouterr().err.split())
+
+
+def test_several_runs_make_one_table_whose_rows_are_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, results in make_runs(2, 2, 8).items():
+        results.save(tmp_path / name)
+    folders = [str(tmp_path / name) for name in ("model_00", "model_01")]
+    assert main(["export", *folders, "--csv"]) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    pairs = [f"model_0{model} with detector_0{detector}" for model in (0, 1) for detector in (0, 1)]
+    assert [row.partition(",")[0] for row in rows] == pairs
+    assert "ID-AUROC" not in first  # each network has its own predictions
+    for folder, own in zip(folders, (rows[:2], rows[2:]), strict=True):
+        alone = Results.load(folder).value("auroc", dataset="far", detector="detector_01")
+        column = first.split(",").index("far: AUROC")
+        assert own[1].split(",")[column] == f"{100 * alone:.1f}"
+    best = [row.split(",")[first.split(",").index("far: AUROC best")] for row in rows]
+    assert best[3] == "1"  # over all pairs: the better network and detector
+    assert main(["export", *folders, "--latex", "--detectors", "detector_01"]) == 0
+    assert "model\\_01 with detector\\_01 &" in capsys.readouterr().out
+    assert main(["export", *folders, "--bibtex"]) == 2
+    assert "expected one folder of results, got 2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_runs_that_cannot_be_compared_make_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = make_runs(2, 2, 8).values()
+    one.save(tmp_path / "one")
+    other.recompute(tpr=0.9).save(tmp_path / "other")
+    assert main(["export", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
+    assert "no FPR of these runs can be compared. Not compared: " in " ".join(capsys.readouterr().err.split())
 
 
 def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
