@@ -2,7 +2,7 @@
 
 Names are loaded on first use. Parts that require hypothesis or pytest need `pip install 'oodlit[testing]'`.
 
-- `check_detector`, `check_by_path`, `parametrize_with_checks`: run all checks on a detector.
+- `check_detector`, `parametrize_with_checks`: run all checks on a detector.
 - `checks()`: the checks themselves, plain functions of a factory.
 - `oodlit.testing.strategies`: hypothesis strategies for outputs, heads, labeled training sets and extreme values.
 - `oodlit.testing.backbones`: a tiny network with fixed arithmetic weights.
@@ -16,7 +16,6 @@ from oodlit.base import lazy
 if TYPE_CHECKING:
     from oodlit.testing.clauses import ConformanceError as ConformanceError
     from oodlit.testing.clauses import effort as effort
-    from oodlit.testing.conformance import check_by_path as check_by_path
     from oodlit.testing.conformance import check_detector as check_detector
     from oodlit.testing.conformance import checks as checks
     from oodlit.testing.problems import Problem as Problem

@@ -1,7 +1,6 @@
 """Run all checks on one detector."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from oodlit.base.current_folder import search_current_folder
 from oodlit.base.errors import InvalidArgumentError, RequirementError, UnknownNameError
@@ -81,26 +80,8 @@ def check_detector(
     return Report(repr(detector), tuple(rows))
 
 
-def check_by_path(path: str, **options: Any) -> Report:
-    """`check_detector` for a detector named by a dotted path, as `oodlit check` does.
-
-    Args:
-        path: `my.module.MyDetector`, or a function without arguments that makes a detector. Modules in the working
-            directory are found.
-        options: Arguments of `check_detector`.
-
-    Raises:
-        InvalidArgumentError: The path cannot be imported, or does not return a detector.
-
-    Example:
-        >>> check_by_path("oodlit.detectors.MSP", only="half").passed
-        True
-    """
-    return check_detector(import_factory(path), **options)
-
-
 def import_factory(path: str) -> Factory:
-    """The class or function at a dotted path.
+    """The class or function at a dotted path, such as `my.module.MyDetector`; also in the working directory.
 
     Raises:
         InvalidArgumentError: There is none.

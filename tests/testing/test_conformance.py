@@ -13,16 +13,9 @@ import torch
 from oodlit import testing
 from oodlit.detectors import ASH, KNN, MSP, Energy, Reference, TrainFreeDetector
 from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError, UnknownNameError
-from oodlit.testing import (
-    ConformanceError,
-    check_by_path,
-    check_detector,
-    checks,
-    contract,
-    parametrize_with_checks,
-    signed_problem,
-)
+from oodlit.testing import ConformanceError, check_detector, checks, contract, parametrize_with_checks, signed_problem
 from oodlit.testing.clauses import clause_of, effort, number_of_examples
+from oodlit.testing.conformance import import_factory
 from oodlit.testing.problems import import_extra
 
 
@@ -120,7 +113,7 @@ def test_inapplicable_detector_is_refused_with_the_reason():
 )
 def test_bad_paths_are_refused(path, message):
     with pytest.raises(InvalidArgumentError, match=message):
-        check_by_path(path)
+        import_factory(path)
 
 
 def test_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
@@ -130,7 +123,7 @@ def test_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
     (tmp_path / "my_own_detector.py").write_text(code)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert check_by_path("my_own_detector.warm", only="higher").detector == "Energy(temperature=2.0)"
+    assert check_detector(import_factory("my_own_detector.warm"), only="higher").detector == "Energy(temperature=2.0)"
 
 
 def test_effort_is_set_and_put_back():

@@ -3,8 +3,6 @@
 import os
 import sys
 
-_OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK")
-
 
 def is_first_process() -> bool:
     """Whether this is the process that prints and writes.
@@ -14,4 +12,5 @@ def is_first_process() -> bool:
     known = sys.modules.get("torch.distributed")
     if known is not None and known.is_available() and known.is_initialized():
         return bool(known.get_rank() == 0)
-    return all(os.environ.get(name, "0") in ("", "0") for name in _OF_LAUNCHERS)
+    numbers = map(os.environ.get, ("RANK", "LOCAL_RANK", "SLURM_PROCID", "NODE_RANK"))
+    return all(number in (None, "", "0") for number in numbers)

@@ -38,13 +38,9 @@ def _sentence(dataset: str, run: str, baseline: str, rows: pd.DataFrame) -> str:
     else:
         start = f"{one} and {other} are not distinguishable with any of {detectors} on {dataset}"
     rest = total - most - least - undefined - undecided
-    parts = [
-        f"worse with {least}" if least else "",
-        f"not distinguishable with {rest}" if rest and most else "",
-        f"undecided with {undecided}" if undecided else "",
-        f"undefined with {undefined}" if undefined else "",
-    ]
-    parts = [part for part in parts if part]
+    counts = {"worse": least, "not distinguishable": rest if most else 0}
+    counts |= {"undecided": undecided, "undefined": undefined}
+    parts = [f"{how} with {count}" for how, count in counts.items() if count]
     tail = "".join(f"{', and' if part is parts[-1] else ','} {part}" for part in parts)
     about = f"paired over {first['n']:,} {first['over']}"
     reason = next((text for text in rows["reason"] if text), "") if undecided else ""
