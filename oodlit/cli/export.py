@@ -60,7 +60,7 @@ def export(
     detectors, metrics = (names and names_in(",".join(names)) for names in (detectors, metrics))
     from oodlit.cli.console import say
     from oodlit.cli.report import run_names
-    from oodlit.report.pairs import pairs_table
+    from oodlit.report import pairs_table
     from oodlit.results import Results
     from oodlit.results.views.export import csv_of, latex_of, markdown_of, write_export
     from oodlit.results.views.risk_table import table_of

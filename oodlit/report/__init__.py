@@ -3,6 +3,7 @@
 from oodlit.report.box_pictures import Mark, draw_boxes, save_pictures
 from oodlit.report.headline import partial_text
 from oodlit.report.page import load_results, render, write_object_report, write_report
+from oodlit.report.pairs import pairs_table
 from oodlit.report.summary import chosen_detector, summary_table
 from oodlit.report.thumbnails import clear_thumbnails, keys_to_show, save_thumbnails
 
@@ -13,6 +14,7 @@ __all__ = [
     "draw_boxes",
     "keys_to_show",
     "load_results",
+    "pairs_table",
     "partial_text",
     "render",
     "save_pictures",

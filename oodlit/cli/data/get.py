@@ -1,11 +1,6 @@
 """`oodlit data get`: download a known data set."""
 
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
 
 
 def get(name: str, *, out: Path = Path("data")) -> int:
@@ -33,13 +28,11 @@ def get(name: str, *, out: Path = Path("data")) -> int:
         return 1
     columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TransferSpeedColumn()
     for file in about.files:
+        place = out / name / file.name
         with Progress(*columns) as bars:
-            advance = partial(_advance, bars, bars.add_task(file.name, total=None))
-            download(file.url, out / name / file.name, md5=file.md5, progress=advance)
-        say(f"{out / name / file.name}: {'checksum matches' if file.md5 else 'no checksum is known'}")
+            bars.add_task(file.name, total=None)
+            progress = lambda n, total: bars.update(bars.task_ids[0], completed=n, total=total)  # noqa: E731
+            download(file.url, place, md5=file.md5, progress=progress)
+        say(f"{place}: {'checksum matches' if file.md5 else 'no checksum is known'}")
     say(f"Next: oodlit data check {out}")
     return 0
-
-
-def _advance(bars: "Progress", task: "TaskID", have: int, total: int | None) -> None:
-    bars.update(task, completed=have, total=total)
