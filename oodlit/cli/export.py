@@ -39,7 +39,7 @@ def export(
         bibtex: BibTeX of the detectors and data sets, no table
         intervals: add confidence intervals
         detectors: names, such as KNN,MSP (default: all)
-        metrics: names, such as auroc,fpr95 (default: headline)
+        metrics: names, separated by commas (default: headline)
         prior: write operating points for this fraction of unknown images
         max_risk: largest error rate of accepted images; requires --prior
         coverage: smallest share of images to accept; requires --prior
