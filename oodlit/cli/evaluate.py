@@ -141,7 +141,7 @@ def _check(given: dict[str, Any]) -> None:
     _check_sources(given)
     _check_untrained(given)
     if given["detectors"] is not None and given["fitted"] is not None:
-        raise UsageError("pass either --detectors or --fitted, not both; --detectors null ignores those of a file")
+        raise UsageError("pass --detectors or --fitted, not both; --detectors null undoes the configuration file's")
 
 
 def _check_sources(given: dict[str, Any]) -> None:

@@ -184,7 +184,7 @@ def test_what_a_pipeline_raises_is_named():
         ({"jpg": b""}, "dictionary with '__key__'"),
         ({"__key__": "a"}, "expected one image in item 'a', got 0"),
         ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in item 'a', got 2"),
-        ({"__key__": "a", "jpg": b"", "cls": "cat"}, "got 'cat'"),
+        ({"__key__": "a", "jpg": b"", "cls": "cat"}, "label and group of 'a' to be integers, got 'cat'"),
         ({"__key__": "a", "jpg": 3}, "image 'a' as bytes, .*got int"),
         (b"...", "got bytes"),
         ((1, 2), "got tuple"),

@@ -150,8 +150,8 @@ def sample_of(item: Any) -> Sample:
         )
     meta = item.get(META_FIELD)
     group = meta.get("group", -1) if isinstance(meta, Mapping) else -1
-    origin = str(item.get("__url__", ""))
-    return Sample(key, _image(item[images[0]], key), _number(item.get(LABEL_FIELD, -1)), _number(group), origin=origin)
+    label, group = (_number(value, key) for value in (item.get(LABEL_FIELD, -1), group))
+    return Sample(key, _image(item[images[0]], key), label, group, origin=str(item.get("__url__", "")))
 
 
 def _image(value: Any, key: str) -> bytes | Image.Image | Tensor:
@@ -160,11 +160,11 @@ def _image(value: Any, key: str) -> bytes | Image.Image | Tensor:
     raise DataError(f"pipeline: expected image {key!r} as bytes, PIL image or tensor, got {type(value).__name__}")
 
 
-def _number(value: Any) -> int:
+def _number(value: Any, key: str) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise DataError(f"pipeline: expected label and group to be integers, got {value!r}") from error
+        raise DataError(f"pipeline: expected label and group of {key!r} to be integers, got {value!r}") from error
 
 
 @contextmanager

@@ -44,7 +44,7 @@ class Mahalanobis(GaussianDetector):
         "NeurIPS",
         2018,
         "https://arxiv.org/abs/1807.03888",
-        "uses penultimate features only, without input perturbation, as in the NINCO evaluation",
+        "uses penultimate features, as in the NINCO evaluation; the paper perturbs inputs and combines several layers",
     )
 
     def __init__(self, power: float = 0.0) -> None:

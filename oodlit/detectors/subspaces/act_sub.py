@@ -86,8 +86,8 @@ class ActSub(Detector):
         2025,
         "https://arxiv.org/abs/2508.21695",
         "the bank has at most 50,000 images, whereas the authors use 10 % of ImageNet (128,116 images) and, for a"
-        " ViT, the centers of k-means; dim is at most the rank of the head; negative energies and cosines do not"
-        " reverse the order of scores",
+        " ViT, the centers of k-means; dim is at most the rank of the head; negative energies and cosines keep"
+        " the order of scores, whereas the authors' product reverses it",
     )
 
     def __init__(
