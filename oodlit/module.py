@@ -102,8 +102,7 @@ class OODModule(Module):
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
-                f"{self.name}: {len(empty)} parameters are on the meta device and have no values (first: {empty[0]!r});"
-                " load the weights first"
+                f"{self.name}: {len(empty)} parameters are on the meta device and have no values; load them"
             )
         self.transform = default_transform(self.network) if transform is None else transform
         read = partial(NetworkReader, head=head, output=output, features_only=features_only, channel_axis=channel_axis)

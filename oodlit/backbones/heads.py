@@ -303,8 +303,7 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
     width = _width(layer) or width
     if width is None:
         raise RequirementError(
-            f"oodlit cannot determine how many inputs the layer {type(layer).__name__} has; name a linear layer with"
-            " OODModule(..., head='...')"
+            f"the number of inputs of the layer {type(layer).__name__} is unknown; pass head=NAME of a linear layer"
         )
     like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
     bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()

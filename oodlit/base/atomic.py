@@ -98,8 +98,7 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         if error.errno not in _NO_LOCKS:
             raise
         warn_here(
-            f"{path}: this file system does not support locks ({error.strerror}); make sure that no other"
-            f" process writes to {path.parent}"
+            f"{path}: this file system does not support locks ({error.strerror}); let no other process write here"
         )
     try:
         yield

@@ -126,8 +126,7 @@ def check_same_shape(owner: object, own: object, other: object) -> None:
     """
     if own != other:
         raise InvalidArgumentError(
-            f"{owner!r}: cannot merge statistics of shapes {own} and {other}; both must come from the same backbone"
-            " with the same settings"
+            f"{owner!r}: cannot merge statistics of shapes {own} and {other}; expected the same backbone and settings"
         )
 
 

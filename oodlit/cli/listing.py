@@ -125,7 +125,7 @@ def _benchmarks() -> Iterator[dict[str, str]]:
     from oodlit.datamodules.benchmarks.tables import benchmark_plugins, benchmarks
 
     for name, about in benchmarks().items():
-        sets = [f"{one.name} {one.images or ''}".rstrip() for one in about.sets]
+        sets = [f"{one.name} {one.images or ''}".rstrip() + " (optional)" * one.is_optional for one in about.sets]
         yield {
             "group": heading(benchmark_plugins(), name),
             "name": name,

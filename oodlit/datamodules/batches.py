@@ -309,6 +309,5 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
     kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (first, image))
     found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
     raise InvalidArgumentError(
-        f"data set {stream!r}: the transform must return images of one shape and dtype, got {found} in one batch (at"
-        f" key {key!r})"
+        f"data set {stream!r}: the transform must return images of one shape and dtype, got {found} at key {key!r}"
     )

@@ -186,8 +186,7 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate keeps its threshold ({record.threshold.value:.6g}); to choose another threshold,"
-            " load the folder of the run"
+            f"{folder}: a saved gate keeps its threshold ({record.threshold.value:.6g}); load the run to choose another"
         )
     fitted, _ = _load_fit(folder / FITTED, record.fit)
     UnknownNameError.check(f"fitted detector in {folder / FITTED}", record.detector, fitted)

@@ -207,8 +207,7 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given, name)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"expected {name} to be integers of shape (images,), got shape {tuple(values.shape)} and dtype"
-            f" {values.dtype}"
+            f"expected {name} to be integers of shape (images,), got shape {tuple(values.shape)} of {values.dtype}"
         )
     return values.long()
 

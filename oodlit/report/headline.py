@@ -70,11 +70,7 @@ def of_sets(results: AnyResults) -> dict[Place, Any]:
 
 def headline_columns(results: Results) -> list[Column]:
     """Columns for FPR and AUROC of every OOD set, failed unit tests, accepted shifted images and ID-AUROC."""
-    rows = of_sets(results)
     settings, tpr = results.settings, share_text(results.settings.tpr)
-    reasons = {
-        (row.detector, row.dataset, row.metric): row.reason for row in results.run.undefined if not row.ood_class
-    }
     wanted: list[Column] = []
     for info in results.datasets:
         name = info.name
@@ -93,6 +89,24 @@ def headline_columns(results: Results) -> list[Column]:
             wanted.append(Column("ID-AUROC %", name, "id_auroc", "correct versus wrong predictions"))
     order = {Role.OOD: 0, Role.POOL: 1, Role.UNIT_TEST: 2, Role.SHIFT: 3, Role.ID: 4}
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
+    return _filled(results, wanted)
+
+
+def mean_columns(results: Results) -> list[Column]:
+    """Columns for FPR and AUROC of every mean over data sets, such as "near" and "far" of OpenOOD."""
+    metrics = {f"FPR@{share_text(results.settings.tpr)}": results.settings.fpr_name, "AUROC %": "auroc"}
+    wanted = [
+        Column(label, name, metric, f"mean over {', '.join(sets)}")
+        for name, sets in results.settings.aggregates.items()
+        for label, metric in metrics.items()
+    ]
+    return _filled(results, wanted)
+
+
+def _filled(results: Results, wanted: Sequence[Column]) -> list[Column]:
+    """The columns that the run has values of, or reasons for, with their cells."""
+    rows, undefined = of_sets(results), (row for row in results.run.undefined if not row.ood_class)
+    reasons = {(row.detector, row.dataset, row.metric): row.reason for row in undefined}
     for column in wanted:
         places = ((name, column.dataset, column.metric) for name in results.detectors)
         column.cells = [_headline_cell(column, rows.get(place), reasons.get(place, "")) for place in places]

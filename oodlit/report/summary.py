@@ -8,10 +8,19 @@ from rich.table import Table
 from rich.text import Text
 
 from oodlit.base.roles import UNKNOWN_CLASSES
+from oodlit.base.text.singular import singular
 from oodlit.objects.results import ObjectResults
 from oodlit.report.box_view import box_choice
 from oodlit.report.detector_choice import choose
-from oodlit.report.headline import Cell, Column, classes_text, headline_columns, ranked_detectors, scored_images
+from oodlit.report.headline import (
+    Cell,
+    Column,
+    classes_text,
+    headline_columns,
+    mean_columns,
+    ranked_detectors,
+    scored_images,
+)
 from oodlit.report.section import ChosenDetector, Shown, ShownBoxes
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
@@ -31,6 +40,8 @@ def chosen_detector(results: AnyResults) -> ChosenDetector | None:
 def summary_table(results: Results) -> FirstFitting:
     """Make a table of detectors with FPR and AUROC of every OOD set and failed unit tests, the best detector first.
 
+    Means over data sets, as of a benchmark, come before the sets.
+
     In a narrow terminal, it has no intervals, then fewer columns: AUROC goes first, the last set first. Display
     names are never cut, and a line below lists what is left out.
 
@@ -43,6 +54,7 @@ def summary_table(results: Results) -> FirstFitting:
     results = displayed(results)
     columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in UNKNOWN_CLASSES]
     names = ranked_detectors(results, columns)
+    columns = [*mean_columns(results), *columns]
     dropped = [c for first in (True, False) for c in columns[::-1] if (c.better == "higher") is first]
     forms = [[c for c in columns if c not in dropped[:number]] for number in range(max(len(columns), 1))]
     tables = [_table(results, names, kept, columns, intervals=False) for kept in forms]
@@ -57,9 +69,7 @@ def _table(
     longest = max(map(cell_len, names), default=0)
     table.add_column(Text("detector", style="bold"), no_wrap=True, min_width=longest)
     for column in columns:
-        some = classes_text(results, results.dataset(column.dataset))
-        number = f"n = {scored_images(results, column.dataset)}" + (f"\n{some}" if some else "")
-        heading = f"{column.dataset}\n{number}\n{_label(column, results)}"
+        heading = f"{column.dataset}\n{_number(results, column.dataset)}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
     undefined = [(c.dataset, cell.interval) for c in columns for cell in c.cells if math.isnan(cell.sort)]
     marks = {place: f"[{n}]" for n, place in enumerate(dict.fromkeys(p for p in undefined if p[1]), 1)}
@@ -72,9 +82,20 @@ def _table(
     return with_notes(table, notes, [*([] if intervals else ["intervals"]), *hidden])
 
 
+def _number(results: Results, name: str) -> str:
+    """Number of images of a data set, and of classes if some have none; number of data sets of a mean."""
+    if sets := results.settings.aggregates.get(name):
+        return singular(f"mean of {len(sets)} sets")
+    some = classes_text(results, results.dataset(name))
+    return f"n = {scored_images(results, name)}" + (f"\n{some}" if some else "")
+
+
 def _label(column: Column, results: Results) -> str:
-    number = len(results.dataset(column.dataset).class_names) or 1
-    return f"{column.label} of {number}" if column.is_count else column.label
+    return (
+        f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
+        if column.is_count
+        else column.label
+    )
 
 
 def _text(cell: Cell, mark: str, intervals: bool) -> Text:

@@ -83,10 +83,8 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     if added < LEAST_SECONDS:
         return ""
     listed = ", ".join(f"{name} {ms:.3g} ms/image" for name, ms in longer.items())
-    return (
-        f"slower than {than} ({backbone:.3g} ms/image): {listed}; this adds about {duration(added)} for the"
-        f" remaining {to_come:,} images"
-    )
+    more = f"this adds about {duration(added)} for the remaining {to_come:,} images"
+    return f"slower than {than} ({backbone:.3g} ms/image): {listed}; {more}"
 
 
 def _ms(span: Span) -> float:

@@ -63,6 +63,8 @@ def official(name: str) -> list[str]:
         paths = [f"imagenet-r/{wnid}/art_{i}.jpg" for i, wnid in enumerate(OF_R[:3])]
     elif name == "ninco":
         paths = [f"NINCO/NINCO_OOD_classes/{one}/{one}_000_0.9976.JPEG" for one in ("donuts", "high heels")]
+    elif name == "ninco_unit_tests":
+        paths = [f"NINCO/NINCO_OOD_unit_tests/{one}/{one}_000_{one}_0.png" for one in ("uni", "Gaussian")]
     else:  # flat: iNaturalist, SUN, Places, OpenImage-O
         others = toy_list("openimage_o_val_1763") if name == "openimage_o" else ("ffffffffffff.jpg",)
         paths = [f"{name}/images/{one}" for one in (*(names or map("{}.jpg".format, range(3))), *others)]
@@ -256,3 +258,15 @@ def test_one_file_and_one_line_make_a_benchmark(root: Path, tmp_path: Path) -> N
     )
     assert "Birds" in done.stdout
     assert done.stdout.splitlines()[-1] == "['imagenet_val', 'sun', 'places'] {'scenes': ('sun', 'places')}"
+
+
+def test_optional_sets_are_used_if_they_exist_or_are_named(root: Path, tmp_path: Path) -> None:
+    data = Benchmark("ninco", root, train=False, complete=False)
+    assert [stream.name for stream in data.streams] == ["imagenet_val", "ninco", "unit_tests", "ninco_unit_tests"]
+    for name in ("imagenet_val", "ninco"):
+        (tmp_path / name).symlink_to(root / name)
+    without = Benchmark("ninco", tmp_path, train=False, complete=False)
+    assert [stream.name for stream in without.streams] == ["imagenet_val", "ninco", "unit_tests"]
+    with pytest.warns(MissingSetWarning, match=r"ninco_unit_tests is left out .* does not exist"):
+        named = Benchmark("ninco", tmp_path, train=False, sets=["ninco", "ninco_unit_tests"], complete=False)
+    assert [stream.name for stream in named.streams] == ["imagenet_val", "ninco"]

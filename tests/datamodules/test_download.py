@@ -16,6 +16,7 @@ from PIL import Image
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.cli.main import main
 from oodlit.datamodules import DatasetDescription, descriptions
+from oodlit.datamodules.benchmarks.lists import published_list
 from oodlit.datamodules.sets.description import ArchiveFile, Membership
 from oodlit.datamodules.shards.download import download
 from oodlit.roles import Role
@@ -171,7 +172,7 @@ def test_check_counts_a_folder_of_images(
     assert main(["data", "check", str(tmp_path)]) == 1
     assert "FAILED tiny: expected 3 images, got 2" in capsys.readouterr().out
     assert main(["data", "check", str(tmp_path / "tiny")]) == 1
-    assert "expected subfolders with names from 'oodlit data list'" in capsys.readouterr().err
+    assert "expected subfolders named as in 'oodlit data list'" in capsys.readouterr().err
 
 
 def test_sets_with_a_login_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,3 +191,10 @@ def test_the_list_names_a_way_for_every_set(capsys: pytest.CaptureFixture[str]) 
     for about in descriptions().values():
         assert about.files or about.by_hand or about.source.startswith("https://"), about.name
         assert all(len(file.md5) in (0, 32) and file.name for file in about.files)
+
+
+def test_a_published_list_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "list", "--images", "textures_5160"]) == 0
+    assert tuple(capsys.readouterr().out.splitlines()) == published_list("textures_5160")
+    assert main(["data", "list", "--images", "textures"]) != 0
+    assert "textures_5160" in capsys.readouterr().err

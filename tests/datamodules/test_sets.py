@@ -245,3 +245,14 @@ def test_folders_that_are_no_classes_of_a_set_are_refused_even_if_it_is_incomple
         DataError, match=rf"{name}: 2 images .* not classes of this set \('Amphiuma'.*, 'amphiuma_m'.*\); rename"
     ):
         select(description, [*paths, f"{folder}/amphiuma_m/3.png", f"{folder}/Amphiuma/4.png"], complete=False)
+
+
+def test_unknown_folders_come_first_and_empty_classes_are_one_difference():
+    paths = [f"NINCO/NINCO_OOD_classes/{name}/{name}_000_x.jpg" for name in ("donuts", "donuts_2")]
+    with pytest.raises(DataError) as caught:
+        select(describe("ninco"), paths)
+    text = str(caught.value)
+    assert "no images in 63 of 64 classes (first: 'Caracal caracal caracal', " in text
+    assert text.index("unknown group 'donuts_2' (did you mean 'donuts'") < text.index("no images in")
+    assert text.count("got 0") == 0
+    assert "complete=False" in text

@@ -41,3 +41,6 @@ def test_the_page_shows_them(tmp_path) -> None:
     text = page.read_text()
     assert "near: mean over far, other" in text
     assert "Undefined: this run does not have other." in text
+    one_lost = run(aggregates={"near": ["far"]}, full_spectrum=["shifted", "imagenet_c"])
+    write_report({"run": one_lost}, page)
+    assert "<p>Undefined for fs_fpr95, fs_auroc: this run does not have imagenet_c.</p>" in page.read_text()

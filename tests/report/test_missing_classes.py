@@ -12,6 +12,7 @@ from oodlit.report import render, summary_table
 from oodlit.report.detector_choice import answers
 from oodlit.report.headline import headline_columns
 from oodlit.report.section import Shown
+from oodlit.report.sections.images import classes
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results, compare_runs
 from tests.report.problems import make_results
@@ -39,6 +40,11 @@ def test_a_class_without_images_is_left_out_of_the_mean_and_counted() -> None:
     assert "n = 40 " in text
     assert "2 of 3 classes" in text
     assert page.count("40 images, 2 of 3 classes") == 2  # the headline and the section of the classes
+    shown = Shown(results, ThumbnailStyles({}, ""))
+    section = next(one for one in classes.sections(shown) if one.content["name"] == "near")
+    names = [row["name"] for row in section.content["rows"]]
+    assert len(names) == 2 + 1  # those with images, and the mean
+    assert results.dataset("near").class_names[2] not in names
     assert "mean over 2 of 3 classes" in page
     assert "Detector to choose" in page
     assert any("2 of 3 classes" in note for note in results.run.notes)

@@ -1,5 +1,6 @@
 """Means over data sets against plain loops: both threshold directions, AUPR, classes, shifted images, missing sets."""
 
+import io
 import math
 from itertools import product
 from pathlib import Path
@@ -7,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
+from oodlit.report.summary import summary_table
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.limits import Limit, describe_check
 from oodlit.roles import Role
@@ -135,3 +138,30 @@ def test_means_of_a_finished_run_limits_and_errors() -> None:
     ):
         with pytest.raises(InvalidArgumentError, match=match):
             results.recompute(aggregates=wrong)
+
+
+def test_the_terminal_and_exported_tables_have_the_means() -> None:
+    """Means of a benchmark come first in the terminal; in tables of papers, they replace the average of all sets."""
+    aggregates = AGGREGATES | {"lost": ["near_a", "gone"]}
+    frame = scores(0, ties=False).assign(energy=lambda rows: rows["msp"] ** 3)
+    with pytest.warns(UndefinedMetricWarning):
+        results = Results.from_scores(frame, SETS, ["msp", "energy"], bootstrap=0, aggregates=aggregates)
+    console = Console(file=io.StringIO(), width=250)
+    console.print(summary_table(results))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert text.split()[:3] == ["near", "near", "far"]
+    assert text.count("mean of 2 sets") == 4
+    assert text.count("mean of 1 set ") == 2
+    assert "undefined on lost: this run does not have gone" in text
+    exported = results.to_markdown()
+    assert "average" not in exported
+    header, _, *rows = exported.splitlines()
+    heads = [cell.strip() for cell in header.strip("|").split("|")]
+    for name, metric, shown in product(("near", "far"), ("fpr95", "auroc"), ("msp", "energy")):
+        value = f"{100 * results.value(metric, dataset=name, detector=shown):.1f}"
+        column = next(place for place, head in enumerate(heads) if head.startswith(f"{name}: {metric.upper()}"))
+        row = next(row for row in rows if row.startswith(f"| {shown} "))
+        assert row.strip("|").split("|")[column].strip(" *") == value
+        assert value in text
+    assert "near is the mean over near\\_a, near\\_b" in exported or "near is the mean over near_a, near_b" in exported

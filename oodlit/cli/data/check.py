@@ -24,9 +24,7 @@ def check(folder: Path) -> int:
 
     found = [about for name, about in descriptions().items() if (folder / name).is_dir()]
     if not found:
-        raise DataError(
-            f"{folder}: expected subfolders with names from 'oodlit data list', such as {folder / 'ninco'}, got none"
-        )
+        raise DataError(f"{folder}: expected subfolders named as in 'oodlit data list', such as {folder / 'ninco'}")
     failed = 0
     for about in found:
         try:

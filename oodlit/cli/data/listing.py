@@ -3,14 +3,19 @@
 from collections.abc import Iterator
 
 
-def listing(*, verbose: bool = False) -> None:
+def listing(*, verbose: bool = False, images: str = "") -> None:
     """List download sources and licenses of data sets.
 
     Args:
         verbose: add addresses, checksums, and what to do by hand
+        images: print a published list of images instead
     """
+    from oodlit.cli.console import say
     from oodlit.cli.listing import print_rows
+    from oodlit.datamodules.benchmarks.lists import published_list
 
+    if images:
+        return say("\n".join(published_list(images)))
     print_rows(_rows(), 4, "data sets", verbose=verbose)
 
 

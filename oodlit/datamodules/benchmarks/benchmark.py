@@ -34,7 +34,7 @@ class Benchmark(OODDataModule):
 
     Every set has a folder with its name below `root`, as for `ImageNetBenchmark`: shards, or images in the official
     layout. A set may have more images than the benchmark uses; the published list is applied when it is read. Unit
-    tests and "imagenet_c" are generated if they do not exist.
+    tests and "imagenet_c" are generated if they do not exist. Optional sets are used if they exist.
 
     Args:
         name: Name of the benchmark.
@@ -89,7 +89,9 @@ class Benchmark(OODDataModule):
         training = place(BenchmarkSet(IMAGENET_TRAIN.name)).training(train)
         found = [_with_list(val, about.id_set, complete=complete), *training]
         made = Generated(val, seed=seed, decode=loading.get("decode", decode_image))
-        for one in about.sets if sets is None else [one for one in about.sets if one.name in sets]:
+        for one in about.sets:
+            if not (one.name in sets if sets else not one.is_optional or place(one).find(one.name)):
+                continue
             try:
                 stream = place(one).found_or_generated(describe(one.name), made)
                 found.append(_with_list(stream, one, complete=complete))

@@ -98,8 +98,7 @@ class CorruptedSource:
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
             raise InvalidArgumentError(
-                f"CorruptedSource: expected distinct kinds and severities, at least one each; got {kinds=}"
-                f" and {severities=}"
+                f"CorruptedSource: expected distinct kinds and severities, got {kinds=} and {severities=}"
             )
         for kind, severity in self.settings:
             _check(kind, severity)

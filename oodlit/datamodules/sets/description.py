@@ -201,11 +201,11 @@ def select(
             " to use the images as they are (results then show the actual counts)"
         )
     if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
-        raise DataError(
-            f"{description.name}: {sum(counts[name] for name in unknown)} images are in folders that are not"
-            f" classes of this set ({', '.join(_with_hint(name, description) for name in unknown[:5])}"
-            f"{', ...' if len(unknown) > 5 else ''}); rename these folders, or move them elsewhere"
+        shown = ", ".join(_with_hint(name, description) for name in unknown[:5]) + ", ..." * (len(unknown) > 5)
+        text = (
+            f"{sum(counts[name] for name in unknown)} images are in folders that are not classes of this set ({shown})"
         )
+        raise DataError(f"{description.name}: {text}; rename these folders, or move them elsewhere")
     if only is None and (not complete or description.expected_count is None):
         _warn_of_others(description, [path for path in ordered if path not in places])
     names = tuple(description.classes) or tuple(sorted(counts.keys() - {""}))
@@ -270,18 +270,18 @@ def differences(description: DatasetDescription, counts: Counter[str]) -> list[s
         problems.append(f"expected {description.expected_count} images, got {total}")
     if description.n_groups is not None and len(counts) != description.n_groups:
         problems.append(f"expected {description.n_groups} groups, got {len(counts)}")
-    problems += [
-        f"expected {number} images in {name!r}, got {counts[name]}"
-        for name, number in description.classes.items()
-        if number is not None and counts[name] != number
-    ]
-    problems += [
-        f"expected {description.per_group} images in {name!r}, got {number}"
-        for name, number in sorted(counts.items())
-        if description.per_group is not None and number != description.per_group
-    ]
     if description.classes and (extra := sorted(counts.keys() - description.classes.keys())):
         problems.append(f"unknown group {_with_hint(extra[0], description)}")
+    each = description.per_group
+    numbers = dict.fromkeys(sorted(counts), each) if each else description.classes
+    wrong = {name: number for name, number in numbers.items() if number not in (None, counts[name])}
+    if empty := [name for name in wrong if not counts[name]]:
+        problems.append(
+            f"no images in {len(empty)} of {len(numbers)} classes (first: {', '.join(map(repr, empty[:3]))})"
+        )
+    problems += [
+        f"expected {number} images in {name!r}, got {n}" for name, number in wrong.items() if (n := counts[name])
+    ]
     shown = 8
     return problems if len(problems) <= shown else [*problems[:shown], f"and {len(problems) - shown} more differences"]
 

@@ -119,10 +119,7 @@ def _checked(
                 f"{entry.path!r}: {kind} {index} is out of range for {len(class_names)} class names"
             )
         if class_names and not by_label and index == -1:
-            raise DataError(
-                f"{entry.path!r} has no group, but there are {len(class_names)} class names; assign a group to every"
-                f" image, or pass no class names"
-            )
+            raise DataError(f"{entry.path!r} has no group, but there are {len(class_names)} class names; assign groups")
         if role is Role.TRAIN and entry.label < 0:
             raise DataError(f"{entry.path!r} has no label; training images must have one")
         digest = key_digest(entry.key)

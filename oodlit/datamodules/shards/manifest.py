@@ -160,10 +160,7 @@ def _info(split: str, entry: _SplitEntry) -> ShardInfo:
     columns: list[Sequence[Any]] = [files, entry.shard_lengths, *optional]
     if len({len(column) for column in columns}) > 1:
         numbers = ", ".join(str(len(column)) for column in columns)
-        raise ValueError(
-            f"split {split!r}: expected filenames, shard_lengths, sizes, sha256, and listings of the same length, got"
-            f" {numbers}"
-        )
+        raise ValueError(f"split {split!r}: expected lists of the same length for all columns, got {numbers}")
     info = ShardInfo(
         split=split,
         shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),

@@ -59,8 +59,7 @@ def image_field(path: str) -> str:
     extension = PurePosixPath(path).suffix[1:].lower()
     if extension not in IMAGE_FIELDS:
         raise DataError(
-            f"{path!r}: expected an image extension ({', '.join(IMAGE_FIELDS)}), got {extension!r}; remove the file"
-            f" from the listing, or rename it"
+            f"{path!r}: expected an image extension ({', '.join(IMAGE_FIELDS)}), got {extension!r}; rename the file"
         )
     return _ALIASES.get(extension, extension)
 

@@ -37,8 +37,7 @@ def refuse_writes_in_score(owner: object, outputs: Outputs) -> Iterator[None]:
     """
     if earlier := outputs.changed_fields():
         raise InvalidArgumentError(
-            f"{owner!r}: an earlier detector or other code wrote to fields of the outputs: {', '.join(earlier)}; create"
-            " the outputs again"
+            f"{owner!r}: an earlier detector or other code wrote to fields of the outputs: {', '.join(earlier)}"
         )
     cause: RuntimeError | None = None
     try:

@@ -24,8 +24,7 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
     bad = (labels < 0).nonzero().flatten().tolist()
     if bad:
         raise InvalidArgumentError(
-            f"{len(bad)} of {len(labels)} training images have no label ({name_images(outputs, bad)}); training"
-            " images require labels >= 0"
+            f"{len(bad)} of {len(labels)} training images have no label ({name_images(outputs, bad)}); use labels >= 0"
         )
     if num_classes is not None and len(labels) and int(labels.max()) >= num_classes:
         raise InvalidArgumentError(

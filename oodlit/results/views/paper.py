@@ -88,9 +88,9 @@ def paper_table(
     """Collect the table of a paper.
 
     Values are in percent, with display names of detectors and the better direction of each metric. Several OOD sets
-    have an average. Bold: the best of a column and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable
-    from it, see `oodlit.results.group_of_best`. The footnote states the numbers of images, the rule of the threshold,
-    the settings of detectors, and why values are undefined.
+    have an average or, in a benchmark, its means over sets. Bold: the best of a column and, for FPR, AUROC and
+    ID-AUROC, detectors that are not distinguishable from it, see `oodlit.results.group_of_best`. The footnote states
+    the numbers of images, the rule of the threshold, the settings of detectors, and why values are undefined.
 
     Args:
         results: The results.
@@ -109,9 +109,13 @@ def paper_table(
     wide = summary(results, metrics)
     found: list[Any] = wide.columns.tolist()
     places: list[Place] = sorted(found, key=lambda place: _ORDER.get(results.dataset(place[0]).role, 1))
-    columns = [_column(results, place, wide[place], intervals=intervals) for place in places]
     ood = [place for place in places if results.dataset(place[0]).role is Role.OOD]
-    columns[len(ood) : len(ood)] = _averages(results, wide, ood)
+    bases = dict.fromkeys(metric.removeprefix(MEAN) for _, metric in ood)
+    there = {*zip(results.table["dataset"], results.table["metric"], strict=True)}
+    means = [(name, base) for name in results.settings.aggregates for base in bases if (name, base) in there]
+    places[len(ood) : len(ood)] = means
+    columns = [_column(results, place, intervals=intervals) for place in places]
+    columns[len(ood) : len(ood)] = [] if means else _averages(results, wide, ood)
     names = display_names(results.run)
     notes = [wide.attrs["note"], *_notes(results, columns, intervals=intervals)]
     notes += [*settings_note(results, names), *_undefined(results, places, names)]
@@ -131,12 +135,12 @@ def heading(metric: str) -> str:
     return prefix + (base.upper() if is_short else _HEADINGS.get(base, base))
 
 
-def _column(results: RunResults, place: Place, values: pd.Series, *, intervals: bool) -> PaperColumn:
+def _column(results: RunResults, place: Place, *, intervals: bool) -> PaperColumn:
     dataset, metric = place
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
-    rows = rows[rows["ood_class"] == ""].set_index("detector").reindex(values.index)
-    bounds = zip(rows["ci_low"], rows["ci_high"], strict=True) if intervals else ((math.nan, math.nan) for _ in values)
-    return _made(results, place, values, list(bounds), [dataset])
+    rows = rows[rows["ood_class"] == ""].set_index("detector").reindex(list(results.detectors))
+    bounds = zip(rows["ci_low"], rows["ci_high"], strict=True) if intervals else [(math.nan, math.nan)] * len(rows)
+    return _made(results, place, rows["value"], list(bounds), results.settings.aggregates.get(dataset, [dataset]))
 
 
 def _averages(results: RunResults, wide: pd.DataFrame, places: Sequence[Place]) -> Iterator[PaperColumn]:
@@ -204,6 +208,9 @@ def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool
         )
     if any(column.better and not any(cell.is_best for cell in column.cells) for column in table):
         yield "In columns without bold, no detector is distinguishable from the best."
+    for name, sets in results.settings.aggregates.items():
+        if any(column.dataset == name for column in table):
+            yield f"{name} is the mean over {', '.join(sets)}; all images of a set count together."
     if intervals:
         yield f"Brackets show {confidence} confidence intervals; averages have none."
 

@@ -16,12 +16,14 @@ class BenchmarkSet:
         images: Number of images; None = not fixed.
         keep: Published list of the images that the benchmark uses; "" = all.
         drop: Published list of the images that it does not use; "" = none.
+        is_optional: Whether the set is used only if it exists, or is named.
     """
 
     name: str
     images: int | None = None
     keep: str = ""
     drop: str = ""
+    is_optional: bool = False
 
 
 @dataclass(frozen=True)

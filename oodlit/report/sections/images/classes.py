@@ -28,6 +28,7 @@ def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
     rows = [
         {"name": name, "n": n, "kind": "", "cells": [_heat(d, name, e) for d, e in zip(detectors, cells, strict=True)]}
         for name, n, cells in zip(grid.classes, grid.sizes, grid.cells, strict=True)
+        if n  # the number of the others is in the heading
     ]
     means = [_heat(d, "mean", e) for d, e in zip(detectors, grid.totals, strict=True)]
     rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})

@@ -17,10 +17,13 @@ def sections(shown: Shown) -> Iterator[Section]:
     """Yield one section, if the run has means over data sets or controls."""
     aggregates, has_controls = shown.results.settings.aggregates, shown.results.settings.controls
     frame = controls(shown.results) if has_controls else pd.DataFrame()
+    of_kind = (
+        frame.pivot_table(index="detector", columns="control", values="auroc", sort=False) if len(frame) else frame
+    )
     content = {
         "means": [_mean(shown, name, sets) for name, sets in aggregates.items()],
-        "controls": _controls(shown, frame) if len(frame) else [],
-        "picture": _picture(frame) if len(frame) else None,
+        "controls": _controls(shown, of_kind),
+        "picture": _picture(of_kind),
     }
     if content["means"] or content["controls"]:
         title = "Means over data sets" if content["means"] else "Controls"
@@ -36,11 +39,15 @@ def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
     wanted = ("auroc", fpr, fpr.replace("fpr", "fpr_e"), "aupr_s", "aupr_e", "fs_auroc", f"fs_{fpr}")
     metrics = [metric for metric in wanted if metric in set(rows["metric"])]
     cells = {(row.detector, row.metric): row for row in rows.itertuples()}
+    reasons: dict[str, dict[str, None]] = {}
+    for undefined in results.run.undefined:
+        if undefined.dataset == name and undefined.metric in metrics:
+            reasons.setdefault(undefined.reason, {})[undefined.metric] = None
     return {
         "name": name,
         "sets": sets,
         "metrics": metrics,
-        "reasons": [u.reason for u in results.run.undefined if u.dataset == name][:1],
+        "reasons": reasons,
         "rows": [
             {"detector": detector, "cells": [_cell(cells[detector, metric]) for metric in metrics]}
             for detector in shown.detectors
@@ -50,30 +57,22 @@ def _mean(shown: Shown, name: str, sets: Sequence[str]) -> dict[str, Any]:
 
 
 def _cell(row: Any) -> dict[str, str]:
-    return {"text": "-" if math.isnan(row.value) else percent_text(row.value), "interval": interval_text(row)}
+    return {"text": _text(row.value), "interval": interval_text(row)}
 
 
-def _controls(shown: Shown, frame: pd.DataFrame) -> list[dict[str, Any]]:
-    means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
+def _text(value: float) -> str:
+    return "-" if math.isnan(value) else percent_text(value)
+
+
+def _controls(shown: Shown, means: pd.DataFrame) -> list[dict[str, Any]]:
     kinds = [kind for kind in ("halves", "training", "covariate", "semantic", "untrained") if kind in means]
-    values: dict[Any, Any] = means.to_dict()
-    return [
-        {
-            "detector": detector,
-            "cells": {k: "-" if math.isnan(v := values[k][detector]) else percent_text(v) for k in kinds},
-        }
-        for detector in shown.detectors
-        if detector in means.index
-    ]
+    found, values = [name for name in shown.detectors if name in means.index], means.to_dict()
+    return [{"detector": name, "cells": {kind: _text(values[kind][name]) for kind in kinds}} for name in found]
 
 
-def _picture(frame: pd.DataFrame) -> Markup | None:
+def _picture(means: pd.DataFrame) -> Markup | None:
     """One point per detector: AUROC of shifted images against that of OOD images."""
-    means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
-    if not {"covariate", "semantic"} <= set(means):
-        return None
-    both = means[["covariate", "semantic"]].dropna()
+    both = means.reindex(columns=["covariate", "semantic"]).dropna()
     points = {str(name): (float(x), float(y)) for name, x, y in both.itertuples(name=None)}
-    return (
-        scatter(points, list(points), x_label="AUROC, shifted images", y_label="AUROC, OOD images") if points else None
-    )
+    labels = {"x_label": "AUROC, shifted images", "y_label": "AUROC, OOD images"}
+    return scatter(points, list(points), **labels) if points else None
