@@ -15,8 +15,9 @@ def listing(*, verbose: bool = False, images: str = "") -> None:
     from oodlit.datamodules.benchmarks.lists import published_list
 
     if images:
-        return say("\n".join(published_list(images)))
-    print_rows(_rows(), 4, "data sets", verbose=verbose)
+        say("\n".join(published_list(images)))
+    else:
+        print_rows(_rows(), 4, "data sets", verbose=verbose)
 
 
 def _rows() -> Iterator[dict[str, str]]:
