@@ -11,9 +11,7 @@ from oodlit.cli.command import naming_options
 from oodlit.cli.console import console, progress_bar, say, status
 
 if TYPE_CHECKING:
-    from oodlit.datamodules import DatasetDescription
-    from oodlit.datamodules.published_sets import AnyListing
-    from oodlit.datamodules.shards import Listing, ShardInfo
+    from oodlit.datamodules.shards import ShardInfo
 
 HEADINGS = {
     "build": {
@@ -77,8 +75,10 @@ def build(
         test: test images per class
         check: image check: none, header or decode (default: header)
     """
-    from oodlit.datamodules import descriptions
+    from oodlit.datamodules import build_set, descriptions
     from oodlit.datamodules.published_sets import list_set, read_file_list
+    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
+    from oodlit.datamodules.sets.imagenet_shift import flat_c
     from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 
     pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
@@ -100,34 +100,19 @@ def build(
     own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
     if extra := [option for option, value in own.items() if value is not None]:
         raise UsageError(f"{name!r} is a known data set; omit {', '.join(extra)}, which only custom data sets accept")
-    if labels is not None:
-        description = _with_labels(name, labels, incomplete=incomplete)
+    if labels is not None:  # in one folder, without class folders
+        counted = {"count": None} if incomplete or name == "imagenet_c" else {}
+        description = (flat_val if name == "imagenet_val" else flat_c)(read_val_labels(labels, **counted))
     with status(f"listing {source}"), naming_options(_AS_OPTIONS):
         if name == "imagenet21k":
             known: Any = list_imagenet21k(source, complete=not incomplete, **pool)
         else:
             only = None if file_list is None else read_file_list(file_list)
             known = list_set(description, source, complete=not incomplete, only=only)
-    _build_known(description, known, out, complete=not incomplete, **how)
-
-
-def _with_labels(name: str, labels: Path, *, incomplete: bool) -> "DatasetDescription":
-    """The set "imagenet_val" or "imagenet_c" without class folders."""
-    from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
-    from oodlit.datamodules.sets.imagenet_shift import flat_c
-
-    counted = {"count": None} if incomplete or name == "imagenet_c" else {}
-    return (flat_val if name == "imagenet_val" else flat_c)(read_val_labels(labels, **counted))
-
-
-def _build_known(description: "DatasetDescription", listing: "AnyListing", out: Path, **how: Any) -> None:
-    from oodlit.datamodules import build_set
-    from oodlit.datamodules.severity.imagenet21k_listing import PoolListing
-
-    with _kept(out), progress_bar(f"packing {description.name}", len(listing)) as advance:
-        _report(build_set(description, listing, out, progress=advance, **how), out)
-    if isinstance(listing, PoolListing):
-        say(f"{listing.shortfall}; see {out / 'left_out.txt'}")
+    with _kept(out), progress_bar(f"packing {name}", len(known)) as advance:
+        _report(build_set(description, known, out, complete=not incomplete, progress=advance, **how), out)
+    if name == "imagenet21k":
+        say(f"{known.shortfall}; see {out / 'left_out.txt'}")
 
 
 def _build_own(
@@ -135,7 +120,8 @@ def _build_own(
 ) -> None:
     from oodlit.base.roles import Role
     from oodlit.datamodules import descriptions
-    from oodlit.datamodules.shards import build_shards
+    from oodlit.datamodules.shards import build_shards, class_listing, listed_listing
+    from oodlit.datamodules.shards.listing import read_text
 
     if role is None:
         hint = str(UnknownNameError.of("data set", name, descriptions()))
@@ -143,10 +129,15 @@ def _build_own(
     if incomplete:
         raise UsageError("--incomplete is only for known data sets; your own data set may have any number of images")
     with status(f"listing {source}"), naming_options(_AS_OPTIONS):
-        listing = _listing(source, Role(role), **reading)
+        if reading["file_list"] is not None:
+            listing = listed_listing(reading["file_list"], source)
+        else:
+            file = reading["class_names"]
+            names = None if file is None else [*filter(None, map(str.strip, read_text(file).split("\n")))]
+            listing = class_listing(source, Role(role), class_names=names, by_folder=not reading["flat"])
+    how |= {"name": name, "role": Role(role), "class_names": listing.class_names}
     with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:
-        names = listing.class_names
-        _report(build_shards(listing, out, name=name, role=Role(role), class_names=names, progress=advance, **how), out)
+        _report(build_shards(listing, out, progress=advance, **how), out)
 
 
 def _report(made: "ShardInfo", out: Path) -> None:
@@ -162,17 +153,6 @@ def _kept(out: Path) -> Iterator[None]:
     except (KeyboardInterrupt, SystemExit) as end:
         add_note(end, f"finished shards are kept in {out}; run the same command to resume")
         raise
-
-
-def _listing(source: Path, role: object, *, file_list: Path | None, class_names: Path | None, flat: bool) -> "Listing":
-    from oodlit.base.roles import Role
-    from oodlit.datamodules.shards import class_listing, listed_listing
-    from oodlit.datamodules.shards.listing import read_text
-
-    names = None if class_names is None else [one.strip() for one in read_text(class_names).split("\n") if one.strip()]
-    if file_list is not None:
-        return listed_listing(file_list, source)
-    return class_listing(source, Role(role), class_names=names, by_folder=not flat)
 
 
 def verify(
@@ -208,10 +188,8 @@ def verify(
             split = f" [{report.info.split}]" if report.info.split else ""
             verdict = "ok" if report.ok else f"{len(report.problems)} problems"
             say(f"{report.folder}{split}: {report.num_samples} images, {verdict}")
-            for problem in report.problems:
-                say(f"  {problem}")
-            for stray in report.strays:
-                say(f"  not part of a sample: {stray}")
+            for line in [*report.problems, *(f"not part of a sample: {stray}" for stray in report.strays)]:
+                say(f"  {line}")
         found += reports
     for group in find_duplicates(found) if duplicates else []:
         say(f"same image: {', '.join(group.keys)}")

@@ -24,9 +24,4 @@ def singular(text: str) -> str:
         >>> singular("1 images (first: 'a b') are left out, 1 files of a set (first: 'c') were not found")
         "1 image (first: 'a b') is left out, 1 file of a set (first: 'c') was not found"
     """
-    return _ONE.sub(_agree, text)
-
-
-def _agree(found: re.Match[str]) -> str:
-    kind, noun, between, verb = found.groups(default="")
-    return f"1 {kind}{noun}{between}{verb and ' '}{_VERB.get(verb, '')}"
+    return _ONE.sub(lambda m: f"1 {m[1]}{m[2]}{m[3] or ''}{' ' + _VERB[m[4]] if m[4] else ''}", text)
