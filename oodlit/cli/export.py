@@ -1,7 +1,7 @@
 """`oodlit export`: the table of a paper, and BibTeX of what it cites."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from oodlit.base.errors import UsageError
 from oodlit.base.text.resolve import names_in
@@ -67,14 +67,15 @@ def export(
 
     write = latex_of if latex else csv_of if csv else markdown_of
     loaded = dict(zip(run_names(results), map(Results.load, results), strict=True))
-    options = {"detectors": detectors, "intervals": intervals}
+    run, *others = loaded.values()
+    options: dict[str, Any] = {"detectors": detectors, "intervals": intervals}
     if bibtex:
-        text = _bibtex(*loaded.values(), detectors)
-    elif len(results) > 1:
+        text = _bibtex(run, detectors)
+    elif others:
         text = write(pairs_table(loaded, metrics=metrics, **options))
     else:
         chosen_by = {"metrics": metrics} if prior is None else {"max_risk": max_risk, "coverage": coverage}
-        text = write(table_of(*loaded.values(), prior=prior, **options, **chosen_by))
+        text = write(table_of(run, prior=prior, **options, **chosen_by))
     if out is None:
         say(text.rstrip("\n"))
     else:
