@@ -90,18 +90,9 @@ def load_run(
     ]
     fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit_digest)
     UnknownNameError.check(f"fitted detector in {places[0]}", name, fitted)
-    backbone = GateBackbone(
-        name=known.name,
-        fingerprint=known.fingerprint,
-        width=known.width,
-        num_classes=known.num_classes,
-        transform=known.transform,
-        transform_recipe=known.transform_recipe,
-        arguments=known.arguments,
-        input_shape=known.input_shape,
-        config=results.run.config or None,
-        one_shape=bool(known.one_shape),
-    )
+    copied: dict[str, Any] = {name: getattr(known, name, None) for name in GateBackbone.__struct_fields__}
+    copied |= {"config": results.run.config or None, "one_shape": bool(known.one_shape)}
+    backbone = GateBackbone(**copied)
     origin.check(FitOrigin(known.fingerprint), source=f"the fit in {folder}")
     if alpha is not None and (tpr, fpr, dataset) != (None, None, None):
         raise InvalidArgumentError(
