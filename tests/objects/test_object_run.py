@@ -179,7 +179,7 @@ def test_parts_that_do_not_fit_are_told(data, folder) -> None:
     detection = ObjectDetection([MSP()], settings=SETTINGS)
     with pytest.raises(InvalidArgumentError, match="wrap the network: ObjectModule"):
         make_trainer(detection).predict(OODModule(torch.nn.Linear(2, 2)), data)
-    with pytest.raises(InvalidArgumentError, match="with an ObjectBenchmark"):
+    with pytest.raises(InvalidArgumentError, match="expected an ObjectBenchmark"):
         make_trainer(detection).predict(make_module(), torch.utils.data.DataLoader([1]))
     with pytest.raises(InvalidArgumentError, match="returns 2 class logits, but the data has 3"):
         make_trainer(detection).predict(make_module(2), data)
