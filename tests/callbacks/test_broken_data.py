@@ -48,7 +48,7 @@ def test_id_stream_without_a_usable_image():
 def test_train_stream_without_a_usable_image_says_why_nothing_is_fitted():
     streams = [stream("train", Role.TRAIN, 6, broken=range(6)), stream("val", Role.ID)]
     with pytest.raises(
-        DataError, match=r"none of the 6 training images of 'train' .* \(6 were skipped .* train/0: bro"
+        DataError, match=r"none of the 6 training images of 'train' .* \(6 were skipped .* train/0, bro"
     ):
         predict([Mahalanobis()], streams, on_error="skip")
 

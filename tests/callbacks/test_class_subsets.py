@@ -112,7 +112,9 @@ def test_the_rule_of_the_data_is_used_unless_another_is_given() -> None:
     assert again.value("auroc", dataset="all", detector="max_logit") > 0.5
 
 
-@pytest.mark.parametrize(("aggregates", "match"), [({"far": ["far"]}, "is a data set"), ({"near": ["val"]}, "role id")])
+@pytest.mark.parametrize(
+    ("aggregates", "match"), [({"far": ["far"]}, "is the name of a data set"), ({"near": ["val"]}, "role id")]
+)
 def test_means_that_are_not_possible_are_refused_before_the_first_image(aggregates, match) -> None:
     module, seen = make_module(), []
     module.network.register_forward_hook(lambda _, inputs, __: seen.append(len(inputs[0])))

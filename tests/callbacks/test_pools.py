@@ -230,16 +230,16 @@ def test_a_list_splits_the_pool(results, tmp_path):
     (tmp_path / "split.csv").write_text("\n".join(["file,part", *lines]))
     plain = replace(make_pool(), role=Role.OOD, split=None)
     pool = severity_pool(plain, split=tmp_path / "split.csv")
-    with pytest.warns(FindingWarning, match="images"):
+    with pytest.warns(FindingWarning, match="the split of 'pool'"):
         found = run([MSP()], streams=[*id_stream(), pool]).results
     texts = [finding.text for finding in found.findings if finding.kind == "split"]
     assert texts == [
-        "the split of 'pool' leaves 1 images unused (first: 'pool/00/000')",
-        "the split of 'pool' lists 1 images that were not found",
+        "the split of 'pool' leaves 1 image unused (first: 'pool/00/000')",
+        "the split of 'pool' lists 1 image that was not found",
     ]
     assert found.run.pools["pool"].split == "as listed in split.csv"
     with pytest.raises(
-        InvalidArgumentError, match=r"pool .* differs between.*\(test images: 188 and 187; images and their split: "
+        InvalidArgumentError, match=r"pool .* differs between.*\(test images: 188 and 187; images and their split\)"
     ):
         levels_of_runs({"by key": results, "listed": found}, "pool")
     with pytest.raises(InvalidArgumentError, match=r"test_share=0\.5 or split='split\.csv'"):

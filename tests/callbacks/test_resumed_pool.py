@@ -50,7 +50,7 @@ def test_killed_within_a_pool_it_ends_the_same(whole, tmp_path, kill_at):
     assert results.findings == whole.findings
     assert [finding.text for finding in results.findings if finding.kind == "split"] == [
         "the split of 'pool' leaves 2 images unused (first: 'pool/00/001')",
-        "the split of 'pool' lists 1 images that were not found",
+        "the split of 'pool' lists 1 image that was not found",
     ]
 
 

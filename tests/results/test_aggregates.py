@@ -130,7 +130,7 @@ def test_means_of_a_finished_run_limits_and_errors() -> None:
     assert "near" in describe_check(near, Limit.of("msp: auroc on near < 0.1"))
     assert near.pooled(["near_b", "far_a"]).settings.aggregates == {}
     for wrong, match in (
-        ({"val": ["near_a"]}, "is a data set"),
+        ({"val": ["near_a"]}, "is the name of a data set"),
         ({"near": ["near_a", "near_a"]}, "expected 'near' to be a mean over distinct data sets"),
         ({"near": []}, "expected 'near' to be a mean over distinct data sets"),
         ({"near": ["v2"]}, "role shift"),
