@@ -89,7 +89,7 @@ def build(
         raise UsageError(f"--labels is for imagenet_val and imagenet_c, not for {name!r}")
     if name == "imagenet21k" and file_list is not None:
         raise UsageError("--file_list is not supported for imagenet21k; use --split for a list of files")
-    how = {"shard_size": shard_size, "workers": workers, "check": check, "max_pixels": max_pixels}
+    how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check, "max_pixels": max_pixels}
     description = descriptions().get(name)
     if flat and class_names is not None:
         raise UsageError("--class_names orders class folders, which --flat ignores; pass only one of them")
@@ -101,7 +101,7 @@ def build(
     if extra := [option for option, value in own.items() if value is not None]:
         raise UsageError(f"{name!r} is a known data set; omit {', '.join(extra)}, which only custom data sets accept")
     if labels is not None:  # in one folder, without class folders
-        counted = {"count": None} if incomplete or name == "imagenet_c" else {}
+        counted = {} if (name, incomplete) == ("imagenet_val", False) else {"count": None}
         description = (flat_val if name == "imagenet_val" else flat_c)(read_val_labels(labels, **counted))
     with status(f"listing {source}"), naming_options(_AS_OPTIONS):
         if name == "imagenet21k":
