@@ -135,7 +135,7 @@ def sample_of(item: Any) -> Sample:
     if isinstance(item, Sample):
         return item
     if isinstance(item, tuple | list) and 2 <= len(item) <= 4 and isinstance(item[0], str):
-        label, group = [*map(_number, item[2:]), -1, -1][:2]
+        label, group = [*(_number(value, item[0]) for value in item[2:]), -1, -1][:2]
         return Sample(item[0], _image(item[1], item[0]), label, group)
     if not isinstance(item, Mapping) or not isinstance(item.get(KEY_FIELD), str):
         raise DataError(
