@@ -161,7 +161,7 @@ def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) 
         elif positional:
             given[parameter.name] = positional.pop(0)
     if positional:
-        hint = "; separate several values with commas" if options.repeatable & given.keys() else ""
+        hint = "; separate several values with commas" if options.repeatable & options.typed else ""
         raise UsageError(f"unexpected argument: {positional[0]}{hint}")
     return {name: value for name, value in given.items() if value is not None and name != "debug"}
 
@@ -181,7 +181,7 @@ def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Op
     written = {name: _of_text(text) if option in options.nested else text}
     for key, value in (_of_file(Path(text)) if option == "config" else written).items():
         is_again = key in options.repeatable and (key in options.typed or key not in options.replacing)
-        is_longer = key.endswith("+") or (option != "config" and is_again)
+        is_longer = value is not None and (key.endswith("+") or (option != "config" and is_again))
         options.option_of(key, "config")
         given = _put(given, key.removesuffix("+").split("."), value, is_longer=is_longer)
     options.typed.add(name)

@@ -53,7 +53,8 @@ def stream(name: str, images: str, role: Role = Role.OOD) -> Stream:
 
 def test_overlap_two_sets_of_three_that_share_one_file():
     with pytest.warns(
-        DuplicateImageWarning, match=r"data set 'pool': 1 image repeats .* 'b/2\.jpg'\); 5 images remain"
+        DuplicateImageWarning,
+        match=r"data set 'pool': 1 image \(first: 'b/2\.jpg'\) repeats earlier images; 5 images remain",
     ):
         pool = pooled_stream("pool", [stream("a", "xyz"), stream("b", "uvx")])
     samples = list(pool.source.read(0, len(pool)))

@@ -151,7 +151,7 @@ def test_widths_that_change_within_a_fit_are_refused(make: Callable[[], Detector
     train, head = problem()
     other = problem(width=9)[0] if "features" in make().required_needs else problem(classes=5)[0]
     with pytest.raises(
-        InvalidArgumentError, match=r"a training batch has [59] (features|logits) per image, but the batches"
+        InvalidArgumentError, match=r"a training batch has [59] (features|logits) per image, but earlier batches"
     ):
         fit([make()], [train, other], head)
 

@@ -166,7 +166,7 @@ def test_default_k_depends_on_the_size_of_the_bank(images: int, k: int) -> None:
     assert default.why_not(BackboneFacts(num_train=images)) == ""
     fit([default, named], [train])
     assert torch.equal(default.score(train.select(slice(100))), named.score(train.select(slice(100))))
-    assert f"k={k}, chosen for a bank of {images} training images" in default.notes[0]
+    assert f"k={k}, chosen for a bank of {images} training image{'s' if images > 1 else ''}" in default.notes[0]
     assert not named.notes
     assert default.settings == {"k": None, "bank_size": None}
 

@@ -37,14 +37,14 @@ def test_parts_have_plain_names(cache: Path, name: str) -> None:
         manifest["streams"][0]["parts"][0][0] = name
 
     edit_manifest(cache, change)
-    with pytest.raises(DataError, match="file name without folders"):
+    with pytest.raises(DataError, match="file names without folders"):
         open_cache(cache)
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/tmp", ".."])
 def test_the_folder_of_the_parts_has_a_plain_name(cache: Path, name: str) -> None:
     edit_manifest(cache, lambda manifest: manifest.update(rows=name))
-    with pytest.raises(DataError, match="file name without folders"):
+    with pytest.raises(DataError, match="file names without folders"):
         read_manifest(cache)
 
 

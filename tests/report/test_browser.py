@@ -28,7 +28,8 @@ def many_detectors() -> Results:
     full = make_results(names, (HOSTILE, "eight", "nine"), bootstrap=0)
     frame = full.scores.assign(copied=np.exp(full.scores["detector_7"].astype(float) / 20))
     run = {
-        "ms_per_image": {name: 0.01 * (1 + i) for i, name in enumerate((*names, "copied"))},
+        "ms_per_image": {name: 0.01 * (45 - i) for i, name in enumerate((*names, "copied"))},  # the best are not first
+        "time": {"backbone_ms": 0.1},
         "findings": [
             {"kind": "class_lists", "text": "the class lists differ", "is_good": False},
             {"kind": "failed", "text": "detector 'ash' failed", "is_good": False},
@@ -75,9 +76,9 @@ def test_rows_start_with_the_best_and_a_click_sorts_with_the_best_first(opened: 
     area = [results.value("mean_auroc", dataset="near", detector=name) for name in first_column(page)]
     assert area == sorted(area, reverse=True)
     page.locator("#r0-headline thead th", has_text="ms per image").click()
-    assert first_column(page)[0] == "detector_0"
-    page.locator("#r0-headline thead th", has_text="ms per image").press("Enter")
     assert first_column(page)[0] == "copied"
+    page.locator("#r0-headline thead th", has_text="ms per image").press("Enter")
+    assert first_column(page)[0] == "detector_0"
     assert page.locator("#r0-headline thead th[aria-sort]").count() == 1
 
 

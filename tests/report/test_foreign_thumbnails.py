@@ -76,9 +76,9 @@ def test_a_linked_folder_is_refused(folder: Path, tmp_path: Path) -> None:
 def test_names_are_plain(folder: Path, name: str) -> None:
     (folder / "secret.png").write_bytes(b"\x89PNG\r\n")
     (folder / "thumbnails" / "index.json").write_text(json.dumps({"far/a": name}))
-    with pytest.raises(DataError, match="file name without folders"):
+    with pytest.raises(DataError, match="file names without folders"):
         load_thumbnails(folder, ["far/a"])
-    with pytest.raises(DataError, match="file name without folders"):
+    with pytest.raises(DataError, match="file names without folders"):
         clear_thumbnails(folder)
     assert (folder / "secret.png").is_file()
 
