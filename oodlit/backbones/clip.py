@@ -127,7 +127,7 @@ class LocalTokens(nn.Module):
         has_parts = all(getattr(tower, part, None) is not None for part in ("ln_post", "proj"))
         if not (isinstance(attention, nn.MultiheadAttention) and has_parts):
             raise InvalidArgumentError(
-                "LocalTokens: expected the image tower of an open_clip vision transformer, got {type(tower).__name__}"
+                f"LocalTokens: expected the image tower of an open_clip vision transformer, got {type(tower).__name__}"
             )
         self.tower, self._last = tower, f"transformer.resblocks.{len(blocks) - 1}"
 

@@ -63,7 +63,7 @@ class RankFeat(TrainFreeDetector):
         feature_map = outputs.hidden["feature_map"]
         if feature_map.ndim != 4:
             raise InvalidArgumentError(
-                "RankFeat: expected a feature map of 4 dimensions, got shape {tuple(feature_map.shape)}"
+                f"RankFeat: expected a feature map of 4 dimensions, got shape {tuple(feature_map.shape)}"
             )
         # Under mixed precision the map is in half precision but the layers after it are not.
         dtype = next((p.dtype for p in outputs.model.network.parameters()), feature_map.dtype)
