@@ -39,6 +39,7 @@ def evaluate(processes: int, root: Path, out: Path) -> None:
 
 @pytest.mark.integration
 @pytest.mark.ddp
+@pytest.mark.filterwarnings("ignore:ssb_hard")
 def test_two_processes_have_the_table_of_one(tmp_path: Path) -> None:
     for name, paths in FILES.items():
         with zipfile.ZipFile(tmp_path / f"{name}.zip", "w") as file:

@@ -87,7 +87,7 @@ def test_pools_that_make_no_sense():
         PooledSource([])
     with pytest.raises(InvalidArgumentError, match="got ood, shift"):
         pooled_stream("pool", [stream("a", "x"), stream("b", "y", Role.SHIFT)])
-    with pytest.raises(InvalidArgumentError, match=r"'a': .*expected image files"):
+    with pytest.raises(InvalidArgumentError, match=r"data set 'a' returns decoded images"):
         PooledSource([Stream("a", Role.OOD, MemorySource([Sample("0", Image.new("RGB", (1, 1)))]))])
 
 

@@ -144,5 +144,5 @@ def test_other_towers_are_refused() -> None:
     no_projection = Tower()
     no_projection.proj = None
     for tower in (nn.Flatten(), no_projection):
-        with pytest.raises(InvalidArgumentError, match=f"open_clip vision transformer .* got {type(tower).__name__}"):
+        with pytest.raises(InvalidArgumentError, match=f"open_clip vision transformer, got {type(tower).__name__}"):
             LocalTokens(tower)
