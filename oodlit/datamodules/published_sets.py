@@ -87,7 +87,7 @@ def list_set(
     if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
         text = f"{description.name}: {source} is not the official archive (expected MD5 {description.md5}, got {md5})"
         warn(text, UnofficialArchiveWarning)
-    prefix = _shared(selection.paths)
+    prefix = _shared(selection.paths, zip(selection.labels, selection.groups, strict=True))
     prefix += "/" if prefix else ""
     rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)
     assignments = {path: Assignment(label, group, new or path.removeprefix(prefix)) for path, label, group, new in rows}
@@ -195,7 +195,8 @@ def set_stream(
         listing = list_set(own, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings need shards
         folder = Path(location)
-        source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))
+        classes = ((one.label, one.group) for one in listing.assignments.values())
+        source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments, classes))
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     if not any_set and (there := shards.info.name) != description.name and there in descriptions():
@@ -297,7 +298,10 @@ def holds_shards(folder: Path) -> bool:
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 
-def _shared(paths: Iterable[str]) -> str:
-    """The folder that all images share; "" if there is none."""
-    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in paths})
+def _shared(paths: Iterable[str], classes: Iterable[tuple[int, int]]) -> str:
+    """The folder that all images share; "" if there is none. The folder of a single class stays in the keys."""
+    folders = {PurePosixPath(path).parent.as_posix() for path in paths}
+    if len(folders) == len(found := {*classes}) == 1 and found != {(-1, -1)}:
+        folders = {PurePosixPath(folder).parent.as_posix() for folder in folders}
+    shared = os.path.commonpath(folders)
     return "" if shared == "." else shared

@@ -192,15 +192,15 @@ def test_shards_of_another_number_are_refused(tmp_path):
     assert len(set_stream(small(expected_count=3), tmp_path / "shards", complete=False)) == 2
 
 
-def test_original_bytes_are_copied_never_encoded_again(tmp_path):
-    """A noise image comes back bit by bit."""
+def test_original_bytes_and_class_folders_are_kept(tmp_path):
+    """A noise image comes back bit by bit; the folder of a single class stays in the keys."""
     noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8), "JPEG")
     (tmp_path / "folder" / "a").mkdir(parents=True)
     (tmp_path / "folder" / "a" / "n.JPEG").write_bytes(noise)
     (tmp_path / "folder" / "a" / "m.png").write_bytes(PNG)
     build_set(small(), tmp_path / "folder", tmp_path / "shards")
     images = {s.key: s.image for s in set_stream(small(), tmp_path / "shards").source.read(0, 2)}
-    assert images == {"n%2EJPEG": noise, "m%2Epng": PNG}
+    assert images == {"a/n%2EJPEG": noise, "a/m%2Epng": PNG}
 
 
 @given(counts=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 4), min_size=1), seed=st.randoms())
