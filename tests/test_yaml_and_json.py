@@ -42,9 +42,9 @@ CHAIN = "a0: &a0 [1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1,
         ("a: &a {b: *a}", "contains itself"),
         ("[" * 120 + "]" * 120, "at most 100 nested"),
         (CHAIN, "at most 100 nested"),
-        ("day: 2026-99-99", "cannot be converted"),
-        ("a: !!float much", "cannot be converted"),
-        ("a: !!timestamp b", "cannot be converted"),
+        ("day: 2026-99-99", "a date or number cannot be read"),
+        ("a: !!float much", "a date or number cannot be read"),
+        ("a: !!timestamp b", "a date or number cannot be read"),
     ],
 )
 def test_values_that_later_code_cannot_walk_or_convert_are_errors(text: str, message: str, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
     except RecursionError as error:
         raise yaml.YAMLError(f"expected at most {MAX_DEPTH} levels of nested lists and mappings") from error
     except (ValueError, OverflowError, AttributeError, TypeError) as error:  # such as a date without such a day
-        raise yaml.YAMLError(f"a value cannot be converted ({error})") from error
+        raise yaml.YAMLError(f"a date or number cannot be read ({error}); put text in quotes") from error
     finally:
         loader.dispose()
 

@@ -46,7 +46,8 @@ def folder_stream(
     """
     folder, role = Path(path), Role(role)
     if not folder.is_dir():
-        raise DataError(f"{folder}: expected a folder of images; pack an archive with `oodlit shards build`")
+        what = "no folder; pack archives with `oodlit shards build`" if folder.exists() else "nothing"
+        raise DataError(f"expected a folder of images, found {what} at {folder}")
     listing = class_listing(folder, role, class_names=class_names, by_folder=not flat, names_decide=True)
     source = file_source(folder, listing)
     name = name or folder.resolve().name

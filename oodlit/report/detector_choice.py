@@ -37,9 +37,9 @@ def choose(shown: Shown) -> ChosenDetector | None:
     best, count, unit = percent_text(rates[lowest]), len(passing), shown.unit
     equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
     same = f", like {shown.listed(equal)}" if equal else ""
-    kind = f"{unit}s{how} that are" if count > 1 else f"{unit}{how if members[1:] else ''} that is"
-    by = f"{' or '.join(list(tables) if both else list(tables)[:1])} {_where(shown)}"
-    which = f"{kind} not significantly worse than the best by {by}"
+    kind = f"{unit}s{how}" if count > 1 else f"{unit}{how if members[1:] else ''}"
+    by = " and by ".join(list(tables) if both else list(tables)[:1])
+    which = f"{kind} among the best by {by} ({_where(shown)}; not significantly worse than the best)"
     short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
     text = f"it has the lowest FPR ({best}{same}) of the {count} {which}" if count > 1 else f"it is the only {which}"
     if detector != lowest:

@@ -112,7 +112,7 @@ def make(factory: Factory) -> Detector:
             f"{factory!r} cannot be called without arguments ({error}); pass a function that sets the arguments"
         ) from error
     if not isinstance(detector, Detector):
-        raise InvalidArgumentError(f"{factory!r}: expected an oodlit.detectors.Detector, got {type(detector).__name__}")
+        raise InvalidArgumentError(f"{factory!r} must return a Detector, got {detector!r}")
     detector.nested_detectors()  # refuses one whose constructor did not call super().__init__()
     return detector
 

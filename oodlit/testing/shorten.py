@@ -18,8 +18,8 @@ class _Short(reprlib.Repr):
             return f"tensor {value.tolist()}"
         usual = value.flatten().mode().values.item()
         odd = value[value != usual]
-        rest = f", {len(odd)} other values from {odd.min():.6g} to {odd.max():.6g}" if len(odd) else ""
-        return f"tensor {tuple(value.shape)} of {usual:.6g}{rest}"
+        rest = f" except {len(odd)} values from {odd.min():.6g} to {odd.max():.6g}" if len(odd) else ""
+        return f"tensor of shape {tuple(value.shape)}: all {usual:.6g}{rest}"
 
 
 def shorten(value: Any) -> str:
@@ -29,6 +29,6 @@ def shorten(value: Any) -> str:
         >>> shorten([*range(100)])
         '[0, 1, 2, 3, 4, 5, ...]'
         >>> shorten(torch.eye(3)[:1]), shorten(torch.eye(30)[:2])
-        ('tensor [[1.0, 0.0, 0.0]]', 'tensor (2, 30) of 0, 2 other values from 1 to 1')
+        ('tensor [[1.0, 0.0, 0.0]]', 'tensor of shape (2, 30): all 0 except 2 values from 1 to 1')
     """
     return " ".join(_Short().repr(value).split())

@@ -84,7 +84,7 @@ def test_lightning_on_two_nodes_with_two_devices_each(one, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("what", "cause"), [("backbone", "failed: TypeError"), ("killed", "is gone")])
+@pytest.mark.parametrize(("what", "cause"), [("backbone", "failed: TypeError"), ("killed", "disappeared")])
 def test_torchrun_tells_why_a_process_failed(tmp_path, what, cause):
     commands = torchrun(FAILING, tmp_path / "out", what, 3, 2, "ddp", 2)
     ended = run_commands(commands, tmp_path / "logs", each=[{}, {}], timeout=300)

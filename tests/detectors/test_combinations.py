@@ -329,5 +329,5 @@ def test_states_of_earlier_versions_are_read() -> None:
     again = make_statistics([CoRP(size=8)])
     again.restore(state)
     assert again.num_samples == len(train)
-    with pytest.raises(InvalidArgumentError, match="saved several FourierMoments under one name; start the run again"):
+    with pytest.raises(InvalidArgumentError, match="saved several FourierMoments under one name"):
         make_statistics([CoRP(size=8), CoRP(size=9)]).restore(state)

@@ -58,7 +58,7 @@ def test_the_pair_is_the_best_of_all_and_the_group_is_that_of_one_run_with_all_p
     assert accuracy.value == f"{100 * runs[best.split()[0]].value('accuracy', dataset='val'):.1f} %"
     first, fpr, auroc, test = view["answers"]
     assert first.startswith(f"Choose {best}: it ")
-    assert "than the best by FPR at 95 % TPR or AUROC averaged over 2 OOD sets." in first
+    assert "by FPR at 95 % TPR and by AUROC (averaged over 2 OOD sets; " in first
     for line, table in ((fpr, by_fpr), (auroc, by_auroc)):
         name, value = table["detector"][0], table["value"][0]
         assert f"the best of 9 pairs is {name} ({100 * value:.1f} %)" in line
@@ -144,4 +144,4 @@ def test_one_detector_and_sets_that_differ(runs: dict[str, Results]) -> None:
     fewer = Results.from_scores(
         less[less["key"] != "far/000000"], runs["model_01"].datasets, runs["model_01"].detectors
     )
-    assert "AUROC on near" in pair_view(Several({"a": runs["model_00"], "b": fewer}))["answers"][0]
+    assert "AUROC (on near; " in pair_view(Several({"a": runs["model_00"], "b": fewer}))["answers"][0]

@@ -244,7 +244,9 @@ def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
         done = f"{started[0]} of {started[1]} data sets done"
         _say(console, f"{out}: found an unfinished run ({done}); it is resumed if its settings are those of this run")
     if is_replaced and (started is None or is_complete(out)):
-        _say(console, f"{out}: found results of an earlier run; they will be replaced unless they belong to this run")
+        _say(
+            console, f"{out} has results of an earlier run; this run replaces them, unless they have the same settings"
+        )
 
 
 def _report_complete(

@@ -356,7 +356,7 @@ def open_tars(
         return None
     found.paths = [path for path, _, _ in found.members()]
     if twice := repeated(found.paths):
-        raise DataError(f"{source}: the tars contain {twice[0]!r} twice; remove one of the two files")
+        raise DataError(f"{source}: {twice[0]!r} (tar/file) occurs twice in the tars of classes; keep one copy")
     return found
 
 

@@ -257,7 +257,8 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             key = _key(kind) if _key(kind) in state["statistics"] else kind.__name__  # as earlier versions wrote it
             if key != _key(kind) and [other.__name__ for other in self].count(key) > 1:
                 raise InvalidArgumentError(
-                    f"an earlier version of oodlit saved several {key} under one name; start the run again"
+                    f"this run was begun by an earlier version of oodlit, which saved several {key} under one name;"
+                    " repeat it with resume=False (--again)"
                 )
             statistic.restore(state["statistics"][key])
         self.shapes |= state["shapes"]

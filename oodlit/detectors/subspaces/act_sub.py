@@ -121,7 +121,7 @@ class ActSub(Detector):
         dim = _balanced(parts, axes, rank) if self.dim is None else self.dim
         if dim >= len(axes) and self.dim is not None:
             raise InvalidArgumentError(f"{self!r}: expected dim < {len(axes)} (the number of features), got {dim}")
-        self.note_setting("dim", dim, f"equal norms of both parts of the {len(axes)} features")
+        self.note_setting("dim", dim, f"similar norms of the decisive part of the {len(axes)} features and the rest")
         self.note_setting("bank_size", sum(map(len, parts)), f"{sample.num_samples} training images")
         decisive, rest = axes[:dim].contiguous(), axes[dim:].T.contiguous()
         self.keep(
