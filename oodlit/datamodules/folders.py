@@ -46,8 +46,8 @@ def folder_stream(
     """
     folder, role = Path(path), Role(role)
     if not folder.is_dir():
-        what = "no folder; pack archives with `oodlit shards build`" if folder.exists() else "nothing"
-        raise DataError(f"expected a folder of images, found {what} at {folder}")
+        what = "is a file; pack archives with `oodlit shards build`" if folder.exists() else "does not exist"
+        raise DataError(f"expected a folder of images, but {folder} {what}")
     listing = class_listing(folder, role, class_names=class_names, by_folder=not flat, names_decide=True)
     source = file_source(folder, listing)
     name = name or folder.resolve().name

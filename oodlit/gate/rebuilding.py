@@ -119,7 +119,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
-            f"{source}: the network requires the arguments backbone and weights, got {', '.join(arguments) or 'none'}"
+            f"{source}: the record of the network has no backbone or weights, only {', '.join(arguments) or 'nothing'}"
         )
     backbone = arguments.pop("backbone")
     file: Any = files.find(arguments.pop("weights"))

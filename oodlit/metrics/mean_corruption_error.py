@@ -59,7 +59,7 @@ def mean_corruption_error(
         below = math.fsum(_of(baseline, "baseline", group) - theirs for group in groups)
         if below <= 0:
             raise InvalidArgumentError(
-                f"mean_corruption_error: expected a positive sum of the baseline's errors under {kind!r}, got {below:g}"
+                f"{kind!r}: the sum of the baseline's errors, less its clean error, is {below:g}, but must be positive"
             )
         ratios.append(above / below)
     return math.fsum(ratios) / len(ratios)

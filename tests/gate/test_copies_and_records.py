@@ -80,7 +80,7 @@ SHAPES = ([2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70])  # of no image
         (("detector",), "knn", "unknown fitted detector"),
         (("backbone", "config"), "a: [", "not valid YAML"),
         (("backbone", "config"), "- 1", "expected a mapping of options, got list"),
-        (("backbone", "arguments"), {"head": None}, "requires the arguments backbone and weights"),
+        (("backbone", "arguments"), {"head": None}, "the record of the network has no backbone or weights"),
         (("threshold", "share"), 0.5, rf"gate\.json: threshold\.share {CHANGED}"),
         (("threshold", "num_images"), 7, rf"gate\.json: threshold\.num_images {CHANGED}"),
         (("precision",), "bf16-mixed", rf"gate\.json: precision {CHANGED}"),

@@ -95,9 +95,9 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
         return ""
     values, counts = np.unique(steps, return_counts=True)
     step, share = int(values[counts.argmax()]), counts.max() / len(steps)
-    off = f"{abs(step)} {'above' if step > 0 else 'below'} the object's"
-    shifted = f"; in {share:.0%} of them, the predicted class index is {off}" if share > 0.5 else ""
+    off = f"{abs(step)} {'above' if step > 0 else 'below'} it"
+    shifted = f", and {counts.max()} have a class index that is {off}" if share > 0.5 else ""
     return (
-        f"only {int((steps == 0).sum())} of {len(steps)} boxes that hit an object have the object's class{shifted}."
+        f"of {len(steps)} boxes that hit an object, only {int((steps == 0).sum())} have the object's class{shifted}."
         " Check whether category ids start at 0 or 1, and whether class_names are in the order of the logits"
     )

@@ -294,7 +294,7 @@ class _Run:
     def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
         if self.protocol.mean == "images":
             chosen = [name for name in names if name in self.results.settings.classes]
-            return f"the table covers all classes of {chosen[0]}, this run only selected classes" if chosen else ""
+            return f"the table covers all classes of {chosen[0]}, this run covers only some" if chosen else ""
         here, there = self._classes[names[0]], self._their_classes.get(names[0], {})
         if ood_class:
             there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}

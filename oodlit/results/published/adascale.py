@@ -8,7 +8,7 @@ ADASCALE = PublishedTable(
     source="S. Regmi, AdaSCALE: Adaptive Scaling for OOD Detection, 2025",
     url="https://github.com/sudarshanregmi/AdaSCALE",
     tables="SCALE and detectors that OpenOOD's board does not list, with the settings of AdaSCALE's authors",
-    rule="near and far AUROC average more OOD sets than on OpenOOD's board; do not compare them with it",
+    rule="near and far AUROC are means over more OOD sets than those of OpenOOD's board; do not compare the two tables",
     file="adascale.csv",
     protocol=Protocol("images", sets={"near": (), "far": ()}),
 )
