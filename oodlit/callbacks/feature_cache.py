@@ -62,8 +62,8 @@ class FeatureCache(RunCallback):
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                "FeatureCache: a cache requires complete data sets, got"
-                f" limit_predict_batches={trainer.limit_predict_batches}; omit it, or pass max_images"
+                f"FeatureCache: omit limit_predict_batches={trainer.limit_predict_batches} of the Trainer, which cuts"
+                " data sets; for a trial, pass OODDataModule(..., max_images=...)"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)

@@ -108,6 +108,9 @@ class Stream:
     def __post_init__(self) -> None:
         """Check the name, and fill in class names and label names."""
         check_name(self.name)
+        if not hasattr(self.source, "read"):
+            kind = type(self.source).__name__
+            raise InvalidArgumentError(f"data set {self.name!r}: expected a source, got {kind}; use DatasetSource(...)")
         if not self.class_names:
             object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)

@@ -37,11 +37,15 @@ def choose(shown: Shown) -> ChosenDetector | None:
     best, count, unit = percent_text(rates[lowest]), len(passing), shown.unit
     equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
     same = f", like {shown.listed(equal)}" if equal else ""
-    kind = f"{unit}s{how}" if count > 1 else f"{unit}{how if members[1:] else ''}"
     by = " and by ".join(list(tables) if both else list(tables)[:1])
-    which = f"{kind} among the best by {by} ({_where(shown)}; not significantly worse than the best)"
+    among = f"among the best by {by} ({_where(shown)}; not significantly worse than the best)"
+    which = f"{unit}s {among}{f' that fail {how}' if how else ''}"
     short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
-    text = f"it has the lowest FPR ({best}{same}) of the {count} {which}" if count > 1 else f"it is the only {which}"
+    text = f"it is the only {unit} {among}"
+    if count > 1:
+        text = f"it has the lowest FPR ({best}{same}) of the {count} {which}"
+    elif members[1:]:
+        text = f"of the {len(members)} {unit}s {among}, it alone fails {how}"
     if detector != lowest:
         text = (
             f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
@@ -57,6 +61,8 @@ def answer_tile(shown: Shown, rates: Sequence[Column]) -> Fact:
     """The detector to choose with its FPR on the OOD set, or its mean FPR over several; else the lowest FPR."""
     results, choice = shown.results, choose(shown)
     means = mean_rates(results, rates)
+    for table in list(_tables(shown).values())[:1]:  # the values that the sentences have: others differ by rounding
+        means |= dict(zip(table["detector"], table["value"], strict=True))
     name = choice.detector if choice else shown.detectors[0]
     if math.isnan(means[name]):
         places = {(column.dataset, column.metric) for column in rates}
@@ -112,7 +118,7 @@ def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str
     failed = {name: cell.sort for cells in columns for name, cell in zip(shown.results.detectors, cells, strict=True)}
     counted = [name for name in names if not math.isnan(failed.get(name, math.nan))]
     least = min((failed[name] for name in counted), default=0)
-    how = " with the fewest failed unit tests" if least else " without failed unit tests"
+    how = "the fewest unit tests" if least else "no unit test"
     return ([name for name in counted if failed[name] == least], how) if counted else (list(names), "")
 
 

@@ -65,7 +65,8 @@ def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None =
     known = {title: run.resolve_detectors(*detectors or run.detectors) for title, run in several.runs.items()}
     options["detectors"] = [pair for pair, (title, name) in pairs.items() if name in known[title]]
     table = paper_table(dataclasses.replace(joined, table=rows), **options)
-    return dataclasses.replace(table, notes=(*table.notes, *several.alerts))
+    note = "Not compared: values of the ID set and of training thresholds, which belong to one network."
+    return dataclasses.replace(table, notes=(*table.notes, note, *several.alerts))
 
 
 def join_pairs(several: Several) -> tuple[Any, Pairs]:

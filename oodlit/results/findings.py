@@ -37,8 +37,8 @@ UNTRAINED = "the network has random weights (weights=None), so no number of this
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
-    "usual causes: a transform, image size, order of labels or weights other than timm's, or, on a set of 200 classes,"
-    " logits that are not restricted to these classes"
+    "usual causes: the transform, image size, weights or order of labels differ from timm's; on a set of 200 classes,"
+    " the logits may not be restricted to these classes"
 )
 
 

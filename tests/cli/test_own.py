@@ -233,7 +233,7 @@ def test_earlier_results_are_replaced_and_that_is_reported(
     assert run() == 0
     assert "will be replaced" not in capsys.readouterr().out
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
-    assert "found results of an earlier run; they will be replaced" in " ".join(capsys.readouterr().out.split())
+    assert "has results of an earlier run; this run replaces them" in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
 
 

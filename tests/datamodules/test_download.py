@@ -198,3 +198,5 @@ def test_a_published_list_is_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert tuple(capsys.readouterr().out.splitlines()) == published_list("textures_5160")
     assert main(["data", "list", "--images", "textures"]) != 0
     assert "textures_5160" in capsys.readouterr().err
+    assert main(["data", "list", "--images", "__pycache__"]) == 2
+    assert "__pycache__," not in capsys.readouterr().err

@@ -3,6 +3,7 @@
 import os
 import pickle
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from PIL import Image
@@ -98,3 +99,8 @@ def test_memory_source() -> None:
         MemorySource([Sample("a", b""), Sample("a", b"")])
     with pytest.raises(DataError, match=r"1 of 2 keys \(first: 'b'\) were not found in"):
         find_samples(MemorySource([Sample("a", b"")]), ["a", "b"])
+
+
+def test_a_data_set_in_place_of_a_source_is_refused():
+    with pytest.raises(InvalidArgumentError, match=r"'mine': expected a source, got list; use DatasetSource"):
+        Stream.__post_init__(SimpleNamespace(name="mine", source=[]))  # past the checks of types in tests

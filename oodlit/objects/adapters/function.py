@@ -75,15 +75,16 @@ class FunctionReader(ClassLayerReader):
             RequirementError: The function does not return a requested layer.
         """
         found = list(self._function(list(images)))
+        kinds = sorted({type(boxes).__name__ for boxes in found})
         if len(found) != len(images) or not all(isinstance(boxes, ImageBoxes) for boxes in found):
             raise InvalidArgumentError(
                 f"FunctionReader: expected one ImageBoxes for each of {len(images)} images, but the function returned"
-                f" {len(found)} objects{' of type ' * bool(found)}{type(found[0]).__name__ if found else ''}"
+                f" {len(found)} objects of type {' and '.join(kinds) or 'none'}"
             )
         for boxes in found:
             if boxes.features is not None:
                 self.class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
-                raise RequirementError(f"the function returned no ImageBoxes.hidden of layer {missing[0]!r}")
+                raise RequirementError(f"layer {missing[0]!r} is missing from ImageBoxes.hidden of the FunctionReader")
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

@@ -246,7 +246,7 @@ class _Run:
         """How the rule of the table differs from that of the run; "" = no known difference."""
         names = self.protocol.sets_of(dataset)
         if not names:
-            return f"the publication averages {dataset!r} over other data sets than oodlit, or does not name its sets"
+            return f"the publication averages {dataset!r} over unknown data sets, or over others than this run does"
         if not self.protocol.mean or metric in self.protocol.unclear:
             return "the table does not state whether the value is a mean over classes or over all images"
         if missing := [name for name in names if name not in self.sets]:

@@ -30,7 +30,7 @@ def published_list(name: str) -> tuple[str, ...]:
         (5160, 'banded/banded_0002.jpg')
     """
     folder = resources.files(__name__)
-    UnknownNameError.check("list", name, {file.name.partition(".")[0] for file in folder.iterdir()} - {"__init__"})
+    UnknownNameError.check("list", name, {file.name[:-7] for file in folder.iterdir() if file.name.endswith(".txt.xz")})
     return tuple(lzma.decompress((folder / f"{name}.txt.xz").read_bytes()).decode().splitlines())
 
 
