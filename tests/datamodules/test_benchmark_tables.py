@@ -173,6 +173,9 @@ def test_generated_sets_without_listed_images_are_left_out(root: Path, tmp_path:
     about = describe_benchmark("openood-v1.5")
     with pytest.raises(DataError, match=f"{tmp_path / 'ninco'} .NINCO.* does not exist"):
         Benchmark("openood-v1.5", tmp_path, sets=["ninco"])
+    missing = "ninco, inaturalist, textures, openimage_o, imagenet_v2"
+    with pytest.raises(DataError, match=f"benchmark 'openood-v1.5': 5 sets were not found below .*: {missing}. Build"):
+        Benchmark("openood-v1.5", tmp_path)
     for reason in ("6 of 6 listed images were not found", r"pip install 'oodlit\[corruptions\]'"):
         with pytest.warns(MissingSetWarning) as caught:
             data = Benchmark("openood-v1.5", tmp_path, complete=False)

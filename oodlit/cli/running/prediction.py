@@ -198,7 +198,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
 
 def _left_out(asked: EvaluationOptions) -> Mapping[str, str]:
     """Detectors that were not selected, with the reasons."""
-    entries: Mapping[str, Any] = asked.record
+    entries: Mapping[str, Mapping[str, str]] = asked.record
     return entries.get("not_applicable", {})
 
 
