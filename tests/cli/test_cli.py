@@ -12,7 +12,7 @@ from PIL import Image
 
 from oodlit.cli.main import COMMANDS, main
 from oodlit.datamodules.sets import descriptions
-from oodlit.detectors import detectors, overview
+from oodlit.detectors import detectors
 from oodlit.objects import ObjectSettings
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.results import Results
@@ -364,38 +364,3 @@ def test_a_run_that_was_interrupted_does_not_keep_its_folder_from_the_next(confi
     assert main(arguments) == 0
     assert Results.load(out).detectors == ("msp",)
     assert not (out / "unfinished").exists()
-
-
-def test_tuned_presets_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
-    """A setting that was chosen on OOD data makes numbers look better than a new kind of OOD data will have them."""
-    assert main(["list", "detectors", "--verbose"]) == 0
-    text = capsys.readouterr().out
-    for kind in detectors().values():
-        lines = text.split(f"\n{kind.key()}\n")[1].split("\n")
-        for name in kind.presets:
-            mark = " (tuned on OOD data)" if name in kind.tuned_presets else ""
-            assert any(line.startswith(f"  preset {name}{mark}: ") for line in lines), (kind, name)
-    assert "preset imagenet-resnet50 (tuned on OOD data): strength=2.4, bins=100, softmax_weight=0.25, " in text
-    assert "preset dice: threshold=1.0, then=DICE(percentile=10.0)\n" in text
-    assert "  settings: spread=1.05, then=None (settings of preset imagenet)\n" in text
-    assert "steepness=None, images=1000 (settings of preset imagenet-resnet50, except steepness)\n" in text
-
-
-def test_detectors_are_listed_by_what_they_need(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every detector stands under its group, with its cost."""
-    assert main(["list", "detectors"]) == 0
-    groups: dict[str, list[list[str]]] = {}
-    for line in capsys.readouterr().out.splitlines()[1:-1]:
-        if line.startswith("  "):
-            groups[[*groups][-1]].append(line.split(maxsplit=2))
-        else:
-            groups[line.strip()] = []
-    assert next(iter(groups)) == "logits, no fit"
-    assert [*groups][-1].startswith("images")
-    shown = {row[0]: (group, row[2]) for group, rows in groups.items() for row in rows}
-    assert shown.keys() == detectors().keys()
-    for key, kind in detectors().items():
-        about = overview(kind())
-        assert shown[key][0] == about.group
-        assert shown[key][1].split("  ")[0] == about.cost
-        assert ("  default  " in shown[key][1]) is bool(about.tuned)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pandas as pd
 import torch
 
 from oodlit import OODModule, Results, Role
@@ -148,3 +149,7 @@ def share_of(stream: str, folder: Path) -> tuple[Path, dict]:
 
 def broken_stream() -> Stream:
     return Stream("broken", Role.OOD, MemorySource([Sample("bad", torch.zeros(3, 8, 8), error="killed")]))
+
+
+def compare(one, other, tolerance: float = 1e-6) -> None:
+    pd.testing.assert_frame_equal(one.scores, other.scores, rtol=tolerance, atol=tolerance, check_dtype=False)

@@ -19,8 +19,6 @@ from oodlit.datamodules.keys import repeated
 from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN
-from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
-from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.shards.locate import Shards
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.subsets import SampleFacts, SubsetSource, facts_of
@@ -90,7 +88,7 @@ class Benchmark(OODDataModule):
         wanted = [one for one in about.sets if (one.name in sets if sets else not one.is_optional)]
         if complete:
             every = (about.id_set, *wanted)
-            _check_found(about, Path(root), [one.name for one in every if not place(one).find(one.name)])
+            _check_found(about, Path(root), [one.name for one in every if place(one).is_missing(one.name)])
         val = place(about.id_set).stream(describe(about.id_set.name))
         training = place(BenchmarkSet(IMAGENET_TRAIN.name)).training(train)
         found = [_with_list(val, about.id_set, complete=complete), *training]
@@ -137,9 +135,8 @@ def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locati
         UnknownNameError.check(f"set of {about.name!r}", given, [about.id_set.name, *known, IMAGENET_TRAIN.name])
 
 
-def _check_found(about: BenchmarkDescription, root: Path, absent: Sequence[str]) -> None:
+def _check_found(about: BenchmarkDescription, root: Path, missing: Sequence[str]) -> None:
     """Name all missing sets in one message; a single one has its own message."""
-    missing = [name for name in absent if name not in (UNIT_TEST_SET.name, IMAGENET_C.name)]  # these are generated
     if len(missing) > 1:
         raise MissingSetError(
             f"benchmark {about.name!r}: {len(missing)} sets were not found below {root}: {', '.join(missing)}. Build"

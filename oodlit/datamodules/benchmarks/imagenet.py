@@ -135,6 +135,10 @@ class Locations:
         shards = sorted(self.root.glob(_TIMM[name])) if name in _TIMM else []
         return shards or None
 
+    def is_missing(self, name: str) -> bool:
+        """Whether a set neither exists nor can be generated."""
+        return self.find(name) is None and name not in (UNIT_TEST_SET.name, IMAGENET_C.name)
+
     def has_shards(self, name: str) -> bool:
         """Whether a custom set has shards."""
         return name in self.given or any((self.root / name).glob("*.tar"))
