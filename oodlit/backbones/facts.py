@@ -63,7 +63,8 @@ def check_logits(logits: Tensor, name: str) -> None:
             f"{name} returned NaN for the first images; check its weights, the precision and the transform"
         )
     if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
-        warn(f"{name} returned the same logits for all classes; check its weights")
+        text = "check that the weights are trained and belong to this network"
+        warn(f"{name} returned the same logits for all classes; {text}")
 
 
 def is_random(first: Iterable[Tensor | None], second: Iterable[Tensor | None], name: str) -> bool:

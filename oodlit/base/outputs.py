@@ -85,7 +85,8 @@ class Outputs:
                 continue
             if value.ndim != 2:
                 raise InvalidArgumentError(
-                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool {name} first"
+                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool {name} to"
+                    " one vector per image"
                 )
             object.__setattr__(self, name, at_least_float32(value, f"Outputs.{name}"))
         for name in ("labels", "groups"):

@@ -173,7 +173,8 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     record = as_type(entries, GateRecord, where=str(folder / GATE))
     if not record.threshold.is_consistent:
         raise DataError(
-            f"{folder / GATE}: the values of the threshold contradict each other ({record.threshold}); save it again"
+            f"{folder / GATE}: the values of the threshold contradict each other ({record.threshold}); save the gate"
+            " again"
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(

@@ -95,7 +95,8 @@ def export_program(
         )
     if record.precision != "32-true":
         raise RequirementError(
-            f"Gate.export: expected a run in precision '32-true', got {record.precision!r}; evaluate again"
+            f"Gate.export: expected a run in precision '32-true', got {record.precision!r}; evaluate again in"
+            " this precision"
         )
     file.parent.mkdir(parents=True, exist_ok=True)  # fails before the trace, which takes time
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))

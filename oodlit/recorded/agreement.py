@@ -59,7 +59,8 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     if len(set(kinds.values())) > 1:
         raise InvalidArgumentError(
             f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}, unlike the rows of"
-            f" {_names(n for n in held if kinds[n] != kinds[softmax[0]])}; pass logits before the softmax"
+            f" {_names(n for n in held if kinds[n] != kinds[softmax[0]])}; pass the logits before the softmax for all"
+            " sets"
         )
     if softmax:
         warn(

@@ -157,5 +157,6 @@ def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name} contain NaN or infinite values, first at {keys[row]!r} (row {row}); check it"
+                f"recorded {name} contain NaN or infinite values, first at {keys[row]!r} (row {row}); leave"
+                " out such images, or check the backbone"
             )

@@ -170,7 +170,8 @@ def lock_folder(folder: Path, *, what: str = "output_dir", name: str = LOCK) -> 
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: another run is writing to this folder; wait for its end, or choose another folder"
+            f"{what}={str(folder)!r}: another run is writing to this folder; wait until that run is complete, or"
+            " choose another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held

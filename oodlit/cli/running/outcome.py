@@ -88,7 +88,7 @@ def _counts(results: Results) -> str:
     accuracy = f" (accuracy of the classifier: {100 * rows['value'].iloc[0]:.1f} %)" if len(rows) else ""
     return (
         f"Thresholds accept {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
-        f" {inside.name}{accuracy}. Brackets: {100 * results.settings.confidence:g} % intervals"
+        f" {inside.name}{accuracy}. Intervals have {100 * results.settings.confidence:g} % confidence"
     )
 
 

@@ -128,7 +128,8 @@ class ClassCovariances(_ClassScatter):
         if self.max_bytes is not None and needed > self.max_bytes:
             raise RequirementError(
                 f"ClassCovariances: {num_classes} covariances of {width} features require {needed / 2**30:.1f} GiB,"
-                f" above the limit of {self.max_bytes / 2**30:.1f} GiB; use tied covariances, or raise max_bytes"
+                f" above the limit of {self.max_bytes / 2**30:.1f} GiB; use tied or diagonal covariances, or raise"
+                " max_bytes"
             )
         return (num_classes, width, width)
 

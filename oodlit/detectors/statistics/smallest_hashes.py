@@ -42,7 +42,8 @@ class SmallestHashes(Statistic):
             raise InvalidArgumentError(f"{type(self).__name__}: expected rows to be at least 1 or None, got {rows}")
         if rows is not None and not ordered:
             raise InvalidArgumentError(
-                f"{type(self).__name__}: rows={rows} requires ordered=True, which decides the rows that are kept"
+                f"{type(self).__name__}: rows={rows} requires ordered=True, because the order decides which"
+                " rows are kept"
             )
         self.rows = rows
         self.ordered = ordered

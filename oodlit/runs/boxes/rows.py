@@ -42,7 +42,8 @@ def same_boxes(found: Detections, exact: Detections) -> Matched:
     if int(kept.sum()) < LEAST * len(exact):
         raise RequirementError(
             f"only {int(kept.sum())} of the {len(exact)} boxes that the network predicts in full precision are among"
-            f" the {len(found)} boxes of this run; at least half are required. Use precision 32 without fast options"
+            f" the {len(found)} boxes of this run; at least half are required. Use precision 32, without torch.compile"
+            " and channels_last"
         )
     places = torch.where(kept)[0]
     return Matched(rows[places], found.outputs, exact.outputs.select(places))
