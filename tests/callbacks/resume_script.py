@@ -9,6 +9,8 @@ import sys
 import warnings
 from pathlib import Path
 
+import torch
+
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from tests.callbacks.support import make_module, make_streams, make_trainer
@@ -22,6 +24,8 @@ def main(devices: int, out: Path, kill_at: int) -> None:
     def predict_step(*arguments, **named):
         seen[0] += 1
         if seen[0] == kill_at // devices:
+            if devices > 1:  # else the slower process may be killed any number of batches earlier
+                torch.distributed.barrier()
             os.kill(os.getpid(), signal.SIGKILL)
         return original(*arguments, **named)
 
