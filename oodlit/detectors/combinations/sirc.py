@@ -58,7 +58,8 @@ class SIRC(Combination):
         2022,
         "https://arxiv.org/abs/2207.07506",
         "with KNN as S2, the distance is used, whereas the authors square it; scores stay finite where the"
-        " softmax rounds to 1, unlike in the authors' code; a and b are computed from at most 50,000 training images",
+        " softmax rounds to 1, unlike in the authors' code; a and b are computed from at most 50,000 training images,"
+        " whereas the authors use 250,000",
     )
 
     def __init__(

@@ -21,8 +21,9 @@ class KNN(Detector):
     its parts are moved there for every batch.
 
     Args:
-        k: Which neighbor, 1 <= k <= images in the bank. None (default) = 0.1 % of the bank, at most 1000,
-            as in the paper; with fewer than 10,000 images, 1 %, at most 10. A note states it.
+        k: Which neighbor, 1 <= k <= images in the bank. None (default) = 0.1 % of the bank, at most 1000;
+            with fewer than 10,000 images, 1 %, at most 10. A note states it. For the complete training sets, this is
+            the authors' k: 50 for CIFAR and 1000 for ImageNet.
         bank_size: Number of training images to keep, chosen by the hash of their keys; None (default) = all.
 
     Raises:

@@ -33,8 +33,8 @@ GROUP = 8
 def default_k(num_rows: int) -> int:
     """Choose the default neighbor for a bank of a given size.
 
-    0.1 % of the bank, at most 1000, as in the paper (50 for CIFAR, 1000 for ImageNet). Banks of fewer than 10,000 rows:
-    1 %, between 1 and 10.
+    0.1 % of the bank, at most 1000. Banks of fewer than 10,000 rows: 1 %, between 1 and 10. For the complete training
+    sets, this is the authors' k: 50 for CIFAR and 1000 for ImageNet. With 1 % of ImageNet, they use 10, not 12.
 
     Example:
         >>> [default_k(n) for n in (1_281_167, 50_000, 5000, 300, 20)]

@@ -25,8 +25,9 @@ class PRO(TrainFreeDetector):
 
     Args:
         measure: s: "gen" (default; gamma 0.1, the 100 largest classes), "entropy" or "msp".
-        epsilon: Step size, > 0, default 0.0001. The authors tuned it and `steps` on OOD data for CIFAR-10 and
-            CIFAR-100; there are no published values for ImageNet. For "entropy" and "msp" see the presets.
+        epsilon: Step size, > 0, default 0.0001. The presets have the initial values of the authors' code. For their
+            results, the authors search `epsilon` and `steps` on OOD data, and for "gen" also gamma and the number of
+            classes. Their file `ASPhyperparameters.yml` lists what they found for each data set.
         steps: K, at least 1, default 3.
         temperature: T > 0, default 1.
 
@@ -52,7 +53,9 @@ class PRO(TrainFreeDetector):
         "CVPR",
         2025,
         "https://arxiv.org/abs/2503.18784",
-        "measure='msp' returns the logarithm of the probability, without the clamp of the authors' code",
+        "measure='msp' returns the logarithm of the probability; measure='entropy' does not add 1e-10 to"
+        " probabilities, unlike the authors' code; gamma and the number of classes of measure='gen' are fixed, whereas"
+        " the authors search them on OOD data",
     )
 
     def __init__(

@@ -57,7 +57,7 @@ class ASH(Shaping):
         "ICLR",
         2023,
         "https://arxiv.org/abs/2209.09858",
-        "applied to the penultimate features; among equal entries, the first ones are kept",
+        "among equal entries, the first ones are kept, whereas the authors' code does not define which ones",
     )
 
     def __init__(

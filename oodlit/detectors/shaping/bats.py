@@ -18,8 +18,8 @@ class BATS(Shaping):
     the values, and l = 3.25 clips 0.1 %.
 
     Args:
-        spread: l > 0. Default 1.05, the authors' value for ImageNet; they use 3.25 for CIFAR-10, and do not state on
-            which data they chose either.
+        spread: l > 0. Default 1.05, the value in the authors' code for a ViT on ImageNet. For CIFAR-10, the code has
+            3.25. It does not state on which data they were chosen.
         then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
@@ -39,9 +39,9 @@ class BATS(Shaping):
         "NeurIPS",
         2022,
         "https://arxiv.org/abs/2210.04200",
-        "clips the input of the head to l standard deviations around the mean of the training images, as in the"
-        " authors' code, whereas the paper uses the mean and deviation stored in batch normalization; the authors"
-        " do not state how they chose l, so their values of l count as tuned on OOD data",
+        "computes mean and standard deviation of the input of the head from the training images, whereas the authors'"
+        " code reads them from files, and the paper uses those stored in batch normalization; the authors' code"
+        " does not state how l was chosen, so their values of l count as tuned on OOD data",
     )
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:

@@ -42,8 +42,9 @@ class ActSub(Detector):
 
     Args:
         percentile: p of `SCALE` in percent, default 95.
-        power: l > 0, default 2. The authors chose both settings, and those of the presets, on OOD data. Defaults are
-            for a ResNet-50 on ImageNet.
+        power: l > 0, default 2. The authors chose both settings, and those of the presets, on OOD data, except for the
+            percentiles of the CIFAR presets, which are those of the ASH paper. Defaults are for a ResNet-50 on
+            ImageNet.
         dim: Number of decisive vectors. None (default) = by the mean norms.
         k: Number of neighbors, at least 1, default 10.
         bank_size: Number of training images in the bank, chosen by the hash of their keys, at most 50,000. None
@@ -86,8 +87,8 @@ class ActSub(Detector):
         2025,
         "https://arxiv.org/abs/2508.21695",
         "the bank has at most 50,000 images, whereas the authors use 10 % of ImageNet (128,116 images) and, for a"
-        " ViT, the centers of k-means; dim is at most the rank of the head; negative energies and cosines keep"
-        " the order of scores, whereas the authors' product reverses it",
+        " ViT, the nearest of the centers of k-means; dim is at most the rank of the head; negative energies and"
+        " cosines keep the order of scores, whereas the authors' product reverses it",
     )
 
     def __init__(

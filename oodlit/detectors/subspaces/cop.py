@@ -49,7 +49,7 @@ class CoP(KernelPCA):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2402.02949",
-        "the score is the reconstruction error alone, without the authors' factor of another score; axes of equal"
+        "the authors' product of the reconstruction error and another score is not offered; axes of equal"
         " variance are kept or removed together, and at least one axis is removed; the authors do not state how they"
         " chose the fractions of the presets, so the presets count as tuned on OOD data",
     )

@@ -55,7 +55,7 @@ class CoRP(KernelPCA):
     reference = replace(
         CoP.reference,
         deviations=(
-            "the score is the reconstruction error alone, without the authors' factor of another score; axes of equal"
+            "the authors' product of the reconstruction error and another score is not offered; axes of equal"
             " variance are kept or removed together, at least one is removed; the default M depends on the number of"
             " features; the authors do not state how they chose settings, so the presets count as tuned on OOD data"
         ),
