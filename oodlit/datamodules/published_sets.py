@@ -197,7 +197,8 @@ def set_stream(
         folder = Path(location)
         classes = ((one.label, one.group) for one in listing.assignments.values())
         source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments, classes))
-        return _stream(description, name, source, listing.class_names)
+        own = own if only is None else replace(own, expected_count=len(only))
+        return _stream(own, name, source, listing.class_names)
     shards = ShardSource(location)
     if not any_set and (there := shards.info.name) != description.name and there in descriptions():
         raise DataError(f"{location}: expected shards of {description.name!r}, got shards of {there!r}")
@@ -290,7 +291,8 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
     label_names = imagenet_names() if description.role is Role.SHIFT else ()
     release = str(source.info.extra.get("release") or "") if isinstance(source, ShardSource) else ""
     split = FolderSplit(release) if description.role is Role.POOL else None
-    return Stream(name, description.role, source, class_names, description.prepared, label_names, split)
+    facts = (description.prepared, label_names, split, description.expected_count)
+    return Stream(name, description.role, source, class_names, *facts)
 
 
 def holds_shards(folder: Path) -> bool:

@@ -85,6 +85,8 @@ class Stream:
         label_names: Names of the labels of a SHIFT stream, by index. Empty (default) = as for `class_names`. For TRAIN
             and ID streams these are the class names.
         split: For a POOL stream, a function from the key of an image to its part, see `PoolSplit`; None for others.
+        expected_count: Number of images of the complete set, if images of a published set may be missing: results then
+            name the set as incomplete. None (default) = that of the source.
 
     Raises:
         InvalidArgumentError: The name cannot be part of a key, a class name is not printable or occurs twice, or a pool
@@ -104,6 +106,7 @@ class Stream:
     prepared: bool = False
     label_names: tuple[str, ...] = ()
     split: Callable[[str], Any] | None = None
+    expected_count: int | None = None
 
     def __post_init__(self) -> None:
         """Check the name, and fill in class names and label names."""

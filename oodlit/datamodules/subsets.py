@@ -137,7 +137,7 @@ def _subset(stream: Stream, names: Sequence[str], kept: Sequence[int]) -> Stream
     known = tuple(names[index] for index in kept) if names else ()
     class_names = stream.class_names if stream.role is Role.SHIFT else known
     source = SubsetSource(stream.source, positions, labels=labels)
-    return replace(stream, source=source, class_names=class_names, label_names=known)
+    return replace(stream, source=source, class_names=class_names, label_names=known, expected_count=None)
 
 
 def _dropped(inside: Stream, names: Sequence[str], kept: set[int], name: str) -> Stream:

@@ -79,8 +79,8 @@ class ThinnedSource(SubsetSource):
 
 
 def whole_size(stream: Stream) -> int:
-    """Number of images of a stream before thinning, including images that are missing from a feature cache."""
-    return int(getattr(stream.source, "whole_size", len(stream)))
+    """Number of images of the complete set: before thinning, with images that a cache or a published set is missing."""
+    return max(stream.expected_count or 0, int(getattr(stream.source, "whole_size", len(stream))))
 
 
 def thinned(stream: Stream, count: int | None) -> Stream:

@@ -170,7 +170,7 @@ def classes_text(results: Results, info: DatasetInfo) -> str:
 
 
 def partial_text(results: Results) -> str:
-    """Describe data sets that were read in part (trial, or skipped images); empty if there are none.
+    """Describe data sets that were read in part (trial, skipped or missing images); empty if there are none.
 
     For training images, the number of read images counts, since only a sample is scored.
     """

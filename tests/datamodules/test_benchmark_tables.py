@@ -22,9 +22,10 @@ from oodlit.datamodules.benchmarks.lists import listed, published_list
 from oodlit.datamodules.benchmarks.tables import benchmarks, describe_benchmark
 from oodlit.datamodules.benchmarks.tables.description import BenchmarkSet
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published_sets import build_set, verify_set
+from oodlit.datamodules.published_sets import build_set, set_stream, verify_set
 from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.subsets import SampleFacts, facts_of
+from oodlit.datamodules.thinning import whole_size
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from tests.tiny_shards import tiny_image
 
@@ -144,6 +145,23 @@ def test_folders_and_other_cases_and_extensions(root: Path, tmp_path: Path) -> N
         assert (
             len(Benchmark("imagenet-ood", root, complete=False, locations={"imagenet_ood": tmp_path}).streams[1]) == 5
         )
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "inside"),
+    [("openood-v1.5", None, 45_000), ("openood-v1.5-200", subset_labels("imagenet_r"), 9_000)],
+)
+def test_incomplete_sets_know_how_many_images_are_published(name: str, chosen, inside: int, root: Path) -> None:
+    """Results with half of a set would look like results of the set."""
+    sets = ["textures", "imagenet_r"]
+    data = Benchmark(name, root, train=False, sets=sets, complete=False, class_subset=chosen)
+    published = {"imagenet_val": inside, "textures": 5_160, "imagenet_r": 30_000}
+    assert {stream.name: whole_size(stream) for stream in data.streams} == published
+    trial = data.with_loading(max_images=1)
+    assert {stream.name: whole_size(stream) for stream in trial.streams} == published
+    part = Benchmark(name, root, train=False, sets=sets, complete=False, class_subset=subset_labels("imagenet_r")[:2])
+    assert whole_size(part.stream("imagenet_val")) == len(part.stream("imagenet_val"))  # nobody published this number
+    assert whole_size(set_stream(describe("textures"), root / "textures", complete=False)) == 5_640
 
 
 def test_missing_sets_and_wrong_numbers(root: Path, tmp_path: Path) -> None:

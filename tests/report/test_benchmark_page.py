@@ -13,7 +13,7 @@ from oodlit import OODModule
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import Benchmark
 from oodlit.detectors import MSP, Energy
-from oodlit.report import render
+from oodlit.report import partial_text, render
 from oodlit.results.published import published_table
 from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F401
 
@@ -51,3 +51,8 @@ def test_the_page_of_a_benchmark_has_published_figures_and_the_reason_for_no_dif
     assert found is not None
     assert {"auroc of near", "auroc of far"} <= set(found[1].split(", "))
     assert "published auroc" not in page  # one place for published figures
+    counts = detection.results.run.counts
+    text = partial_text(detection.results)
+    assert text.startswith(f"Not all images were scored: imagenet_val {n} of 45,000, ssb_hard")
+    assert f"textures {counts['textures']} of 5,160" in text
+    assert text in page

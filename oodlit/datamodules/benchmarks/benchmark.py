@@ -109,17 +109,18 @@ class Benchmark(OODDataModule):
             loading.setdefault("class_subset", about.class_subset)
         loading["evaluation"] = about.evaluation | dict(loading.get("evaluation") or {})
         super().__init__(found, **loading)
-        if complete and self.class_subset == about.class_subset:
-            self._check_counts((about.id_set, *about.sets))
+        if self.class_subset == about.class_subset:
+            self._compare_counts((about.id_set, *about.sets), complete=complete)
 
-    def _check_counts(self, sets: Sequence[BenchmarkSet]) -> None:
+    def _compare_counts(self, sets: Sequence[BenchmarkSet], *, complete: bool) -> None:
         expected = {one.name: one.images for one in sets if one.images is not None}
-        for stream in self.streams:
+        for stream in self.streams if complete else ():
             if (number := whole_size(stream)) != (there := expected.get(stream.name, number)):
                 raise DataError(
                     f"{stream.name}: expected {there:,} images in benchmark {self.about.name!r}, got {number:,};"
                     " download the official archive again, or pass complete=False to use the existing images"
                 )
+        self.streams = tuple(replace(s, expected_count=expected.get(s.name, s.expected_count)) for s in self.streams)
 
 
 def _check_names(about: BenchmarkDescription, sets: Sequence[str] | None, locations: Iterable[str]) -> None:
@@ -167,7 +168,7 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
             if not kept:
                 raise MissingSetError(text)
             _warn(f"{text}; the run does not use these images")
-    return _with_groups(stream, facts, kept)
+    return _with_groups(replace(stream, expected_count=len(names) if about.keep else None), facts, kept)
 
 
 def _with_groups(stream: Stream, facts: Sequence[SampleFacts], kept: Sequence[int]) -> Stream:
