@@ -10,6 +10,10 @@ import torch
 import torch.distributed
 from hypothesis import settings
 
+# Workers share the cores, and the files of resumed runs are compared bit by bit.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+
 settings.register_profile("oodlit", deadline=None, max_examples=40)
 settings.load_profile("oodlit")
 
