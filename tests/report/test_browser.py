@@ -216,7 +216,7 @@ def test_curves_are_chosen_by_name_and_read_off_by_pointing(opened: Any) -> None
     assert sorted(colours) == list("012345")
     pressed.first.click()
     assert coloured.count() == pressed.count() == 5
-    box.locator("svg").hover()
+    box.locator(".plot").hover()
     read = str(box.locator(".readout").text_content())
     found = dict(re.findall(r"(\w+) ([\d.]+) %", read.partition("OOD images accepted: ")[2]))
     assert sorted(found) == sorted(pressed.all_text_contents())
@@ -225,7 +225,7 @@ def test_curves_are_chosen_by_name_and_read_off_by_pointing(opened: Any) -> None
 
 def test_values_read_off_are_those_of_the_scores(opened: Any) -> None:
     page, results = opened(), many_detectors()
-    svg = page.locator("#r0-roc0 svg")
+    svg = page.locator("#r0-roc0 .plot")
     svg.scroll_into_view_if_needed()
     box = svg.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (8 + 380 * 0.05**0.5) / 428)  # 95 % of ID
@@ -342,7 +342,7 @@ def test_the_menu_of_the_risk_shows_another_set(opened: Any) -> None:
     shown = page.locator("#r0-risk-sets > div:visible")
     assert shown.count() == 1
     assert "like those of far" in str(shown.text_content())
-    assert shown.locator("svg:visible").count() == 1
+    assert shown.locator(".plot:visible").count() == 1
     assert shown.locator("table:visible").count() == 0
     shown.locator("summary").click()
     assert shown.locator("table:visible").count() == 1

@@ -64,6 +64,22 @@ def test_nothing_is_cut_and_every_menu_changes_what_it_shows(opened: Any, name: 
 
 
 @WIDTHS
+def test_charts_are_as_wide_as_the_screen_with_readable_labels(opened: Any, width: int) -> None:
+    page = opened("one", width)
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+    charts = page.locator(".bars:visible")
+    kinds = charts.evaluate_all("boxes => boxes.map(box => box.closest('section').id.replace(/\\d+$/, ''))")
+    assert {"r0-roc", "r0-classes", "r0-risk"} <= set(kinds)
+    assert charts.evaluate_all("boxes => boxes.every(box => box.scrollWidth <= box.clientWidth)")
+    boxes = charts.locator("text:visible").evaluate_all("texts => texts.map(text => text.getBoundingClientRect())")
+    assert min(min(box["width"], box["height"]) for box in boxes) > 9
+    cross = """texts => texts.map(text => text.getBoundingClientRect()).some((a, i, all) => all.slice(0, i).some(b =>
+      a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom))"""
+    for chart in charts.all():
+        assert not chart.locator("text:visible").evaluate_all(cross)
+
+
+@WIDTHS
 def test_one_detector_has_a_page_without_folds_and_choices(opened: Any, width: int) -> None:
     page = opened("one", width)
     assert page.locator("#everything, .unfold, .facts + .answer").count() == 0

@@ -76,7 +76,7 @@ all(".roc").forEach(box => {
     return 886;
   };
   svg.addEventListener("pointermove", e => {
-    const y = new DOMPoint(e.clientX, e.clientY).matrixTransform(svg.getScreenCTM().inverse()).y;
+    const y = new DOMPoint(e.clientX, e.clientY).matrixTransform(cursor.getScreenCTM().inverse()).y;
     if (y < 8 || y > 388) return;
     cursor.setAttribute("y1", y); cursor.setAttribute("y2", y); cursor.setAttribute("visibility", "visible");
     const fpr = g => 100 * ((at(g, y) - 46) / 840) ** 2;
