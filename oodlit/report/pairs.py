@@ -38,7 +38,10 @@ def pair_view(several: Several) -> dict[str, Any]:
     best, facts, sentences = _of_images(shown, several) if is_image else _of_boxes(shown)
     title, detector = pairs.get(best, ("", ""))
     alerts = [*filter(None, [partial_text(joined)])] if is_image else []
-    own = {"doubts": doubts(several.runs[title], detector), "about": "this pair"} if title else {}
+    own: dict[str, Any] = {}
+    if title:
+        texts = tuple(f": {finding.text}" for finding in doubts(several.runs[title], detector))
+        own = {"doubts": [f for f in joined.findings if f.text.endswith(texts)], "about": "this pair"}
     return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]} | own
 
 

@@ -20,6 +20,7 @@ from oodlit.results import DatasetInfo, Results
 from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.files.image_features import ImageFeatures
+from oodlit.results.finding import Finding
 from oodlit.results.glossary import MEAN
 from oodlit.results.run_record import RunRecord
 
@@ -228,12 +229,12 @@ def frame(
     }
 
 
-def doubts(results: AnyResults, detector: str) -> int:
-    """Count the findings that are reasons to doubt the numbers of a detector; of all detectors if it is empty."""
+def doubts(results: AnyResults, detector: str) -> list[Finding]:
+    """Select the findings that are reasons to doubt the numbers of a detector; of all detectors if it is empty."""
     names = "|".join(map(re.escape, sorted(results.detectors, key=len, reverse=True)))  # longest first
     mentioned = re.compile(rf"(?<![\w+])(?:{names})(?![\w+])")
     doubtful = [found for found in results.findings if not found.is_good]
-    return sum(not (detector and f.is_of_detectors) or detector in mentioned.findall(f.text) for f in doubtful)
+    return [f for f in doubtful if not (detector and f.is_of_detectors) or detector in mentioned.findall(f.text)]
 
 
 def words(results: AnyResults, detectors: Sequence[str]) -> dict[str, Any]:

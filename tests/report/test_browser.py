@@ -183,6 +183,17 @@ def test_the_answer_stands_first_and_findings_below_it(opened: Any, width: int) 
     assert of_one.is_visible()
 
 
+def test_the_link_marks_the_findings_that_it_counts(opened: Any) -> None:
+    page = opened()
+    marked = """all => all.filter(one => getComputedStyle(one).outlineStyle !== "none").map(one => one.textContent)"""
+    assert page.locator(".findings .alert").evaluate_all(marked) == []
+    page.locator(".count a").press("Enter")
+    assert page.locator(".findings .alert").evaluate_all(marked) == ["The class lists differ"]  # not that of ash
+    places = "one => [one.getBoundingClientRect().top, document.querySelector('.bar').getBoundingClientRect().bottom]"
+    top, bar = page.locator(".counted").evaluate(places)
+    assert bar <= top < 900
+
+
 @pytest.mark.parametrize("width", [1400, 400])
 def test_details_are_folded_and_a_link_opens_them(opened: Any, width: int) -> None:
     page = opened(width)
