@@ -104,7 +104,7 @@ class DigitsBenchmark(DigitsData):
             object.
         seed: Seed of the split, the corruptions and the unit tests.
         per_test: Images per unit test, >= 1.
-        far: Whether to add the OOD set "digits_far", patches of photographs, with the means over sets "near" and "far".
+        far: Whether to add the OOD set "digits_far", patches of photographs.
         loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
     Raises:
@@ -132,8 +132,6 @@ class DigitsBenchmark(DigitsData):
     ) -> None:
         folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
         sets = [*_sets(seed, per_test), *([_far(seed)] if far else [])]
-        if far:
-            loading.setdefault("evaluation", {"aggregates": {"near": ["digits_near"], "far": ["digits_far"]}})
         super().__init__(packed_streams(folder, sets), seed, loading)
 
 

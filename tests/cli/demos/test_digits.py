@@ -68,14 +68,12 @@ def test_page_and_data_are_there(demo: tuple[Path, str]) -> None:
     assert run["counts"]["unit_tests"] == 17 * 50
 
 
-def test_means_over_sets_and_controls_are_on_the_page(demo: tuple[Path, str]) -> None:
+def test_controls_are_on_the_page_and_no_set_is_shown_twice(demo: tuple[Path, str]) -> None:
     results, page = Results.load(demo[0]), (demo[0] / "report.html").read_text(encoding="utf-8")
-    assert results.settings.aggregates == {"near": ["digits_near"], "far": ["digits_far"]}
-    for mean in results.settings.aggregates:
-        assert f"{mean}: mean over digits_{mean}" in page
-        assert all(results.value("auroc", dataset=mean, detector=name) >= 0 for name in results.detectors)
     assert set(controls(results)["control"]) == {"halves", "training", "covariate", "semantic"}
-    assert "Means over data sets and controls" in page
+    assert "<h2>Controls</h2>" in page
+    assert set(results.table["dataset"]) <= {info.name for info in results.datasets}  # no mean over a single set
+    assert "mean of 1 set" not in demo[1]
 
 
 def test_network_has_learned_something(demo: tuple[Path, str]) -> None:
