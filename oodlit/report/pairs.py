@@ -21,7 +21,8 @@ from oodlit.results.displayed import displayed, renamed
 from oodlit.results.finding import Finding
 from oodlit.results.names import MODEL, distinct
 from oodlit.results.plots.select import model_name
-from oodlit.results.views.paper import PaperTable, paper_table
+from oodlit.results.views.paper import PaperTable, heading, paper_table
+from oodlit.results.views.tables import summary
 
 _TILE = "Network and detector to choose"
 _BY_PAIR = ("thresholds", "detector_settings", "fit_notes")
@@ -38,17 +39,15 @@ def pair_view(several: Several) -> dict[str, Any]:
     best, facts, sentences = _of_images(shown, several) if is_image else _of_boxes(shown)
     title, detector = pairs.get(best, ("", ""))
     alerts = [*filter(None, [partial_text(joined)])] if is_image else []
-    own: dict[str, Any] = {}
-    if title:
-        texts = tuple(f": {finding.text}" for finding in doubts(several.runs[title], detector))
-        own = {"doubts": [f for f in joined.findings if f.text.endswith(texts)], "about": "this pair"}
+    texts = tuple(f": {finding.text}" for finding in doubts(several.runs[title], detector)) if title else ()
+    own = {"doubts": [f for f in joined.findings if f.text.endswith(texts)], "about": "this pair"} if title else {}
     return frame(shown, ()) | {"alerts": alerts, "facts": facts, "answers": sentences or [_NONE]} | own
 
 
 def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None = None, **options: Any) -> PaperTable:
     """Collect the table of a paper for several runs of images, which share its tests; see `paper_table`.
 
-    It has the OOD sets, unit tests, and shifts that all runs have. The footnote names what cannot be compared.
+    It has the OOD sets and unit tests that all runs have. The footnote names the columns of single runs that it lacks.
 
     Args:
         runs: The runs by name.
@@ -68,8 +67,15 @@ def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None =
     known = {title: run.resolve_detectors(*detectors or run.detectors) for title, run in several.runs.items()}
     options["detectors"] = [pair for pair, (title, name) in pairs.items() if name in known[title]]
     table = paper_table(dataclasses.replace(joined, table=rows), **options)
-    note = "Not compared: values of the ID set and of training thresholds, which belong to one network."
-    return dataclasses.replace(table, notes=(*table.notes, note, *several.alerts))
+    kept = {*zip(rows["dataset"], rows["metric"], strict=True), *(c[:2] for c in several.columns if c.reason)}
+    places: list[Any] = []
+    for run in several.runs.values():
+        wanted = options.get("metrics")
+        own = summary(run, wanted and [metric for metric in wanted if metric in set(run.table["metric"])])
+        places += own.columns.tolist()
+    lost = dict.fromkeys(f"{name}: {heading(metric)}" for name, metric in places if (name, metric) not in kept)
+    notes = [f"Not compared: {', '.join(lost)}. Each network divides these images differently."] if lost else []
+    return dataclasses.replace(table, notes=(*table.notes, *notes, *several.alerts))
 
 
 def join_pairs(several: Several) -> tuple[Any, Pairs]:

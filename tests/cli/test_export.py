@@ -7,6 +7,7 @@ import pytest
 
 from oodlit.cli.main import main
 from oodlit.datamodules import descriptions
+from oodlit.report import pairs_table
 from oodlit.results import Results
 from oodlit.results.views.bibtex import citation
 from tests.report.problems import make_results
@@ -101,6 +102,14 @@ def test_several_runs_make_one_table_whose_rows_are_pairs(tmp_path: Path, capsys
     assert "model\\_01 with detector\\_01 &" in capsys.readouterr().out
     assert main(["export", *folders, "--bibtex"]) == 2
     assert "expected one folder of results, got 2" in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_footnote_of_several_runs_names_the_columns_that_are_left_out() -> None:
+    runs = make_runs(2, 2, 8)
+    note = next(note for note in pairs_table(runs).notes if note.startswith("Not compared: "))
+    assert note.startswith("Not compared: val: ID-AUROC. ")
+    left_out = [note for note in pairs_table(runs, metrics=["auroc", "oscr"]).notes if "Not compared" in note]
+    assert left_out == []  # no column was left out
 
 
 def test_runs_that_cannot_be_compared_make_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
