@@ -91,11 +91,8 @@ def _number(results: Results, name: str) -> str:
 
 
 def _label(column: Column, results: Results) -> str:
-    return (
-        f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
-        if column.is_count
-        else column.label
-    )
+    number = f" of {len(results.dataset(column.dataset).class_names) or 1}" if column.is_count else ""
+    return column.label + number
 
 
 def _text(cell: Cell, mark: str, intervals: bool) -> Text:

@@ -97,6 +97,19 @@ def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results
     assert not any(cell.interval for cell in column(paper_table(results, intervals=True), "average", "AUROC").cells)
 
 
+def test_the_footnote_says_what_is_in_percent_and_what_the_metrics_mean(results: Results) -> None:
+    text = " ".join(paper_table(results).notes)
+    assert "Values are in percent, except failed tests." in text
+    assert "failed tests: Number of unit tests with more than 10 % of their images accepted" in text
+    assert "ID-AUROC: Chance that a correctly classified ID image" in text
+    assert "DER95" not in text  # there is no such column
+    assert "Values are in percent." in " ".join(paper_table(results, ["auroc"]).notes)
+    changed = results.table.replace({"metric": {"accepted95": "der95"}})
+    der = Results(results.scores, changed, results.run, None)
+    for written in (der.to_latex(), der.to_markdown()):
+        assert "DER95: Fraction of wrong decisions" in written
+
+
 def test_undefined_values_are_dashes_with_a_reason_and_never_best(results: Results) -> None:
     frame = results.scores
     with pytest.warns(UndefinedMetricWarning):

@@ -15,7 +15,7 @@ from oodlit.base.roles import Role
 from oodlit.results.comparing.best import group_of_best
 from oodlit.results.display_names import display_names
 from oodlit.results.files.unfinished import interruption
-from oodlit.results.glossary import MEAN, POOLED, entry_of, value_text
+from oodlit.results.glossary import MEAN, POOLED, entry_of, meaning, value_text
 from oodlit.results.names import settings_text, some
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.tables import summary
@@ -87,10 +87,11 @@ def paper_table(
 ) -> PaperTable:
     """Collect the table of a paper.
 
-    Values are in percent, with display names of detectors and the better direction of each metric. Several OOD sets
-    have an average or, in a benchmark, its means over sets. Bold: the best of a column and, for FPR, AUROC and
-    ID-AUROC, detectors that are not distinguishable from it, see `oodlit.results.group_of_best`. The footnote states
-    the numbers of images, the rule of the threshold, the settings of detectors, and why values are undefined.
+    Values are in percent or counts, with display names of detectors and the better direction of each metric. Several
+    OOD sets have an average or, in a benchmark, its means over sets. Bold: the best of a column and, for FPR, AUROC
+    and ID-AUROC, detectors that are not distinguishable from it, see `oodlit.results.group_of_best`. The footnote
+    states the numbers of images, the rule of the threshold, the meaning of metrics, the settings of detectors, and why
+    values are undefined.
 
     Args:
         results: The results.
@@ -117,7 +118,7 @@ def paper_table(
     columns = [_column(results, place, intervals=intervals) for place in places]
     columns[len(ood) : len(ood)] = [] if means else _averages(results, wide, ood)
     names = display_names(results.run)
-    notes = [wide.attrs["note"], *_notes(results, columns, intervals=intervals)]
+    notes = [wide.attrs["note"], *_notes(results, places, columns, intervals=intervals)]
     notes += [*settings_note(results, names), *_undefined(results, places, names)]
     return PaperTable(tuple(names.values()), tuple(columns), tuple(" ".join(note.split()) for note in notes))
 
@@ -193,14 +194,13 @@ def _is_tested(results: RunResults, metric: str, sets: Sequence[str]) -> bool:
     return (roles == {Role.OOD} and base in (results.settings.fpr_name, "auroc")) or base == "id_auroc"
 
 
-def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool) -> Iterator[str]:
+def _notes(results: RunResults, places: list[Place], table: list[PaperColumn], *, intervals: bool) -> Iterator[str]:
     run, confidence = results.run, f"{100 * results.settings.confidence:.4g} %"
     if run.dry_run:
         yield f"Trial ({run.dry_run}): only some of the images were read."
     if missing := interruption(run):
         yield f"Unfinished: {missing}."
-    grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
-    yield "Values in percent." + (f" Those of {', '.join(grouped)} are means over the OOD classes." if grouped else "")
+    yield from _meanings(results, places)
     if any(cell.is_best for column in table for cell in column.cells):
         yield (
             "Bold marks the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the"
@@ -213,6 +213,18 @@ def _notes(results: RunResults, table: Sequence[PaperColumn], *, intervals: bool
             yield f"{name} is the mean over {', '.join(sets)}, each over all images of the set, not over classes."
     if intervals:
         yield f"Brackets show {confidence} confidence intervals; averages have none."
+
+
+def _meanings(results: RunResults, places: Sequence[Place]) -> Iterator[str]:
+    """The unit of the columns, and the meaning of metrics other than FPR and AUROC."""
+    known = {heading(metric): (entry, metric) for _, metric in places if (entry := entry_of(metric))}
+    counts = [f", except {name}" for name, (entry, _) in known.items() if entry.is_count]
+    grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
+    means = f" Those of {', '.join(grouped)} are means over the OOD classes." if grouped else ""
+    yield f"Values are in percent{''.join(counts)}.{means}"
+    for name, (entry, metric) in known.items():
+        if entry.name not in ("fpr", "auroc"):
+            yield f"{name}: {meaning(metric, results.settings)}"
 
 
 def settings_note(results: RunResults, names: Mapping[str, str]) -> Iterator[str]:

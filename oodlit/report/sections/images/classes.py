@@ -34,7 +34,6 @@ def _class_set(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
     rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})
     classes = classes_text(results, info) or f"{len(grid.classes)} classes"
     return {
-        "name": info.name,
         "detail": f"{results.run.counts.get(info.name, 0):,} images, {classes}",
         "sizes": _sizes(grid.sizes),
         "rows": rows,

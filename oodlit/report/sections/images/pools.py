@@ -48,7 +48,6 @@ def pool_view(
     facts = results.run.pools[info.name]
     colours = _colours(results, chart.lines)
     return {
-        "name": info.name,
         "detail": f"{facts.classes} classes, {info.id_classes} per level; {facts.estimation} images estimate the"
         f" severity, {facts.test} are test images ({info.split})",
         "levels": list(dict.fromkeys(table["level"])),

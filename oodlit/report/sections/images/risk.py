@@ -64,12 +64,9 @@ def _least(ranking: JointRanking, prior: float) -> float:
 
 def _over_priors(joint: Mapping[str, JointRanking]) -> Curves:
     """Joint AUGRC above the value of a perfect detector, by prior."""
-    lines = []
-    for name, ranking in joint.items():
-        above = (joint_augrc_of(ranking, prior) - _least(ranking, prior) for prior in PRIORS)
-        lines.append(Line(name, PRIORS, tuple(above)))
+    above = {n: [joint_augrc_of(own, prior) - _least(own, prior) for prior in PRIORS] for n, own in joint.items()}
     title = "Joint AUGRC minus that of a perfect detector"
-    return Curves(title, "unknown images", title, tuple(lines))
+    return Curves(title, "unknown images", title, tuple(Line(n, PRIORS, tuple(own)) for n, own in above.items()))
 
 
 def _over_coverage(joint: Mapping[str, JointRanking], marks: Mapping[Any, tuple[float, float]], prior: float) -> Curves:

@@ -1,12 +1,10 @@
 """Histograms of the scores."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from oodlit.base.roles import Role
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
-from oodlit.results.plots.charts import Histogram
 from oodlit.results.plots.score_histograms import histogram
 
 _MAX_OUTLINES = 5
@@ -24,14 +22,10 @@ def sections(shown: Shown) -> Iterator[Section]:
             for name in shown.detectors
         ]
         content = {
-            "histograms": [_figure(chart) for chart in charts],
+            "histograms": [(chart, score_histogram(chart)) for chart in charts],
             "kinds": {chart.labels[1] for chart in charts},
             "num_outlines": _MAX_OUTLINES,
             "num_ood_sets": len(others),
             "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(datasets)],
         }
         yield Section("scores", "Scores", "scores", "scores.html", content)
-
-
-def _figure(chart: Histogram) -> dict[str, Any]:
-    return {"detector": chart.detector, "detail": f"threshold {chart.threshold:.5g}", "svg": score_histogram(chart)}

@@ -31,8 +31,7 @@ def _unit_tests(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
         rows.append({"name": name, "n": n, "kind": "", "cells": cells, "shot": shot})
     failures = [Cell("?" if math.isnan(total.value) else f"{total.value:.0f}") for total in grid.totals]
     rows.append({"name": "failed", "n": f"of {len(rows)}", "kind": "sum", "cells": failures, "shot": ""})
-    rule = f"A test fails if more than {share_text(limit)} of its images are accepted."
-    return {"name": info.name, "rows": rows, "rule": rule}
+    return {"rows": rows, "rule": f"A test fails if more than {share_text(limit)} of its images are accepted."}
 
 
 def _verdict(detector: str, name: str, share: Estimate, limit: float) -> Cell:
