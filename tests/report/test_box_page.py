@@ -106,7 +106,7 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     one, two, other = example(), example(t_star=0.5), example(iou=0.75)
     runs = {"one": one, "two": two}
     page = write_report(runs, tmp_path / "both.html").read_text()
-    assert "Models and detectors" in page
+    assert "Runs and detectors" in page
     assert "Not compared" not in page
     assert re.search(r"(one|two) has the highest ap_u on near with \d of \d detectors \(no significance test\)", page)
     pairs = {f"{n} with {d}": r.value("ap_u", dataset="near", detector=d) for n, r in runs.items() for d in "gh"}
@@ -119,7 +119,7 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both-one.html", "both-two.html", "both.html"]
     alike = render({"one": one, "other": other})
     assert "the setting iou is 0.5 in one and 0.75 in other" in alike
-    assert "Models and detectors" not in alike
+    assert "Runs and detectors" not in alike
     assert "There is no network and detector to choose" in alike
     moved = made(Plain(), Plain(n_images=3))
     assert "the images or objects of val differ between one and moved" in render({"one": one, "moved": moved})

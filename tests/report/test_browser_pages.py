@@ -117,7 +117,7 @@ def test_runs_are_sorted_filtered_and_named_without_broken_words(opened: Any, wi
       }).map(word => word[0])))"""
     assert page.locator("tbody th:visible a").evaluate_all(broken) == []
     page.fill("#filter", "detector_02")
-    assert page.locator("#all-models table:visible thead th[data-d]:visible").count() == 1
+    assert page.locator("#all-runs table:visible thead th[data-d]:visible").count() == 1
 
 
 @WIDTHS

@@ -102,7 +102,7 @@ def test_several_runs_are_ranked_and_unlike_pools_are_not() -> None:
     assert [chart["detector"] for chart in view["charts"]] == ["msp", "good"]
     cells = view["charts"][0]["rows"][0]["cells"]
     assert (len(cells), cells[0].text) == (11, "1.00")
-    assert "is the order of models the same" in render(runs)
+    assert "is the order of runs the same" in render(runs)
     other = pool_results(5, per_class=9)
     (view,) = correlation_views({**runs, "other": other})
     assert "differs between the runs 'net 0' and 'other'" in view["problem"]

@@ -64,6 +64,15 @@ def page(runs: dict[str, Results]) -> str:
     return render(runs, pages={name: f"report-{name}.html" for name in runs})
 
 
+def test_what_is_compared_is_called_a_run_and_the_classifier_a_network() -> None:
+    named = make_runs(3, 2, 3, names=("small", "medium", "large"))
+    page = render(named, pages=page_names("report", named))
+    text = re.sub(r"<style>.*?</style>|<script>.*?</script>", "", page, flags=re.DOTALL)
+    assert "Runs and detectors" in text
+    assert "Do better networks have better detectors?" in text
+    assert re.findall(r"\b(?:models?|classifiers?)\b", text, re.IGNORECASE) == []
+
+
 def test_the_first_table_holds_the_mean_fpr_of_every_model_and_detector(runs: dict[str, Results], page: str) -> None:
     values = values_of_runs(runs, "near", "mean_fpr95")
     of_models, of_detectors = mean_ranks(values, "mean_fpr95")
@@ -81,7 +90,7 @@ def test_the_first_table_holds_the_mean_fpr_of_every_model_and_detector(runs: di
 
 
 def test_the_first_table_needs_no_script_and_the_others_are_chosen(page: str) -> None:
-    tables = page.partition('id="all-models-values">')[2].partition("</section>")[0]
+    tables = page.partition('id="all-runs-values">')[2].partition("</section>")[0]
     shown = re.findall(r"<div (hidden|)>\s*<p><b>([^<]+)</b>", tables)
     assert [label for label, _ in shown] == ["", *["hidden"] * (len(shown) - 1)]
     assert [label for _, label in shown] == [
@@ -116,7 +125,7 @@ def test_the_conclusions_stand_first(runs: dict[str, Results], page: str) -> Non
     places = [page.index(f'<p class="answer">{line}</p>') for line in lines]
     assert len(lines) == 4
     assert places == sorted(places)
-    assert places[-1] < page.index('id="all-sets"') < page.index('id="all-models"')
+    assert places[-1] < page.index('id="all-sets"') < page.index('id="all-runs"')
     many = render(make_runs(6, 1, 3), pages=None)
     assert "<summary>4 more sentences</summary>" in many
 
@@ -204,8 +213,8 @@ def test_runs_without_labels_or_without_detectors_are_compared_as_far_as_they_go
         other = Results.from_scores(bare, one.datasets, detectors, bootstrap=0)
     text = render({"A": one, "B": other})
     assert "2 runs compared" in text
-    assert ("Models and detectors" in text) == bool(detectors)
-    assert "Does a better classifier" not in text
+    assert ("Runs and detectors" in text) == bool(detectors)
+    assert "Do better networks" not in text
 
 
 def test_hostile_names_are_escaped() -> None:

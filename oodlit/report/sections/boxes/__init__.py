@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from oodlit.report.section import Section, ShownBoxes
 from oodlit.report.sections.boxes import measured, pictures, published, splits, tau, words
-from oodlit.report.sections.images import models, side_by_side
+from oodlit.report.sections.images import runs, side_by_side
 from oodlit.report.several import Several
 
 SECTIONS: tuple[Callable[[ShownBoxes], Iterable[Section]], ...] = (
@@ -16,7 +16,7 @@ SECTIONS: tuple[Callable[[ShownBoxes], Iterable[Section]], ...] = (
     words.sections,
 )
 
-SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (side_by_side.sections, models.sections)
+SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (side_by_side.sections, runs.sections)
 """Sections that compare several runs, shown before the sections of the runs."""
 
 __all__ = ["SECTIONS", "SEVERAL"]

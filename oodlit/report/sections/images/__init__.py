@@ -12,12 +12,12 @@ from oodlit.report.sections.images import (
     map,
     means,
     measured,
-    models,
     paired_runs,
     pools,
     published,
     risk,
     roc,
+    runs,
     scores,
     side_by_side,
     time,
@@ -49,7 +49,7 @@ OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = 
 
 SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (
     side_by_side.sections,
-    models.sections,
+    runs.sections,
     paired_runs.sections,
     accuracy.sections,
 )

@@ -1,4 +1,4 @@
-"""Accuracy of classifiers versus FPR of detectors."""
+"""Accuracy of networks versus FPR of detectors."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from oodlit.report.svg import scatter
 from oodlit.results import RunColumn
 
 _ALL_NAMES = 10
-"""With more models, only those that no other model beats in both values have a visible name."""
+"""With more runs, only those that no other run beats in both values have a visible name."""
 
 
 def sections(several: Several) -> Iterator[Section]:
@@ -23,13 +23,13 @@ def sections(several: Several) -> Iterator[Section]:
     if len(known) > 1 and columns:
         charts = [chart for column in columns for chart in _charts(several, column, known)]
         content = {"charts": charts, "without": [title for title in accuracies if title not in known]}
-        yield Section("accuracy", "Do better classifiers have better detectors?", "accuracy", "accuracy.html", content)
+        yield Section("accuracy", "Do better networks have better detectors?", "accuracy", "accuracy.html", content)
 
 
 def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]) -> Iterator[dict[str, Any]]:
     values = several.values(column)
     label = several.label(column)
-    choices = {"the best detector of each model": values.min(axis="columns")}
+    choices = {"the best detector of each run": values.min(axis="columns")}
     choices |= {str(name): values[name] for name in values.columns}
     for name, of in choices.items():
         if points := {t: (a, float(of[t])) for t, a in accuracies.items() if not math.isnan(float(of[t]))}:

@@ -1,4 +1,4 @@
-"""Whether models keep their order from level to level of a pool."""
+"""Whether runs keep their order from level to level of a pool."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -11,15 +11,15 @@ from oodlit.report.section import Section
 from oodlit.results import Results
 from oodlit.results.comparing.correlation import level_correlation
 
-MIN_MODELS = 3
-"""Minimum number of models for a meaningful correlation."""
+MIN_RUNS = 3
+"""Minimum number of runs for a meaningful correlation."""
 
 
 def sections(runs: Mapping[str, Results]) -> Iterator[Section]:
     """Yield one section for each pool that enough runs have."""
     for number, content in enumerate(correlation_views(runs)):
-        title = f"{content['name']}: is the order of models the same at all levels?"
-        yield Section(f"correlation{number}", title, f"{content['name']}: order of models", "correlation.html", content)
+        title = f"{content['name']}: is the order of runs the same at all levels?"
+        yield Section(f"correlation{number}", title, f"{content['name']}: order of runs", "correlation.html", content)
 
 
 def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
@@ -30,11 +30,11 @@ def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
     views = []
     for name in dict.fromkeys(info.name for one in runs.values() for info in one.datasets if info.role is Role.POOL):
         own = {title: one for title, one in runs.items() if any(info.name == name for info in one.datasets)}
-        if len(own) < MIN_MODELS:
+        if len(own) < MIN_RUNS:
             continue
         first = next(iter(own.values()))
         common = [detector for detector in first.detectors if all(detector in one.detectors for one in own.values())]
-        view: dict[str, Any] = {"name": name, "models": len(own), "problem": "", "charts": []}
+        view: dict[str, Any] = {"name": name, "runs": len(own), "problem": "", "charts": []}
         try:
             for detector in common:
                 table = level_correlation(own, name, [detector])
@@ -51,5 +51,5 @@ def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 def _correlation(value: float) -> Cell:
     if math.isnan(value):
-        return Cell("?", title="undefined: all models have the same value")
+        return Cell("?", title="undefined: all runs have the same value")
     return Cell(f"{value:.2f}", value, round(100 * max(value, 0.0), 1))

@@ -1,4 +1,4 @@
-"""Tables of models and detectors, one for each value that can be compared."""
+"""Tables of runs and detectors, one for each value that can be compared."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -20,18 +20,18 @@ def sections(several: Several) -> Iterator[Section]:
     order = sorted(several.like, key=several.place)  # stable: within a metric as the sets are
     tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
-        yield Section("models", "Models and detectors", "models", "models.html", {"tables": tables})
+        yield Section("runs", "Runs and detectors", "runs and detectors", "runs.html", {"tables": tables})
 
 
 def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Place, Any]]) -> dict[str, Any]:
     values = several.values(column)
     entry = several.entry(column)
     is_lower_better, is_count = entry.better == "lower", entry.is_count
-    of_models, of_detectors = mean_ranks_of(values, ascending=is_lower_better)
-    models, detectors = _sorted(of_models), _sorted(of_detectors)
+    of_runs, of_detectors = mean_ranks_of(values, ascending=is_lower_better)
+    titles, detectors = _sorted(of_runs), _sorted(of_detectors)
     most = float(np.nanmax(values.to_numpy(), initial=0.0)) or 1.0
     rows = []
-    for title in models:
+    for title in titles:
         own: Any = values.loc[title]
         best = float(own.min() if is_lower_better else own.max())
         cells = []
@@ -45,7 +45,7 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
             text = value_text(value, is_count=is_count)
             about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
             cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
-        numbers = {"quality": several.quality_of(title), "rank": float(of_models[title])}
+        numbers = {"quality": several.quality_of(title), "rank": float(of_runs[title])}
         rows.append({"title": title, "link": several.links.get(title, ""), "cells": cells, **numbers})
     return {
         "label": several.label(column),
