@@ -47,7 +47,7 @@ def pair_view(several: Several) -> dict[str, Any]:
 def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None = None, **options: Any) -> PaperTable:
     """Collect the table of a paper for several runs of images, which share its tests; see `paper_table`.
 
-    It has the OOD sets and unit tests that all runs have. The footnote names the columns of single runs that it lacks.
+    It has the OOD sets and unit tests that all runs have. The footnote names the columns that are left out.
 
     Args:
         runs: The runs by name.
