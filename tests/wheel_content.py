@@ -43,8 +43,6 @@ NEEDED = (
     "oodlit/results/published/COOD_LICENSE.txt",
     "oodlit/results/published/adascale.csv",
     "oodlit/results/published/cood_curves.csv.gz",
-    "oodlit/results/published/cood_rank_correlation.csv",
-    "oodlit/results/published/cood_settings.csv",
     "oodlit/results/published/human_centric.csv",
     "oodlit/results/published/mahalanobis_plus_plus.csv",
     "oodlit/results/published/ninco.csv",

@@ -2,11 +2,10 @@
 
 Source: I. Galil, M. Dabbah and R. El-Yaniv, 'A framework for benchmarking class-out-of-distribution detection and its
 application to ImageNet', ICLR 2023. The curves are the result file of the authors' program
-(`mdabbah/COOD_benchmarking`, MIT, commit 8964aad), re-shaped to a row per model and confidence function; the rank
-correlations (Fig. 15) and the settings are read from the text. Names of models follow timm 0.4.12 and 0.6.12,
-`<arch>_torchvision`, `<arch>_original` and `CLIP_<arch>` with `~` for `/`; the weights behind a name may have changed
-since. Every curve belongs to a pool that its own model and confidence function order: about 11,000 classes of
-ImageNet-21k, 1000 per level.
+(`mdabbah/COOD_benchmarking`, MIT, commit 8964aad), re-shaped to a row per model and confidence function. Names of
+models follow timm 0.4.12 and 0.6.12, `<arch>_torchvision`, `<arch>_original` and `CLIP_<arch>` with `~` for `/`; the
+weights behind a name may have changed since. Every curve belongs to a pool that its own model and confidence function
+order: about 11,000 classes of ImageNet-21k, 1000 per level.
 """
 
 import re
@@ -182,30 +181,3 @@ def of_imagenet21k(class_names: Sequence[str]) -> bool:
         (True, False)
     """
     return bool(class_names) and all(re.fullmatch(r"n\d{8}( .*)?", name) for name in class_names)
-
-
-@cache
-def printed_rank_correlation() -> tuple[tuple[float, ...], ...]:
-    """Spearman's correlation between the levels as the paper's Fig. 15 prints it, 11 x 11.
-
-    No selection of the published curves reproduces these digits (`oodlit.results.rank_correlation` of the softmax
-    curves differs by up to .19); the models or confidence functions behind the figure are unknown.
-
-    Example:
-        >>> printed_rank_correlation()[0][10]
-        0.376
-    """
-    rows = read_rows("cood_rank_correlation.csv")
-    cells = {(int(row["severity_a"]), int(row["severity_b"])): float(row["spearman"]) for row in rows}
-    return tuple(tuple(cells[a, b] for b in range(LEVELS)) for a in range(LEVELS))
-
-
-@cache
-def printed_settings() -> dict[str, str]:
-    """Numbers that the paper's text states, by name, as printed.
-
-    Example:
-        >>> printed_settings()["estimation_samples_per_class"], printed_settings()["odin_temperature"]
-        ('150', '2')
-    """
-    return {row["setting"]: row["value"] for row in read_rows("cood_settings.csv")}
