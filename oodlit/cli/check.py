@@ -11,7 +11,7 @@ def check(detectors: list[str] | None = None, *, only: str | None = None, plugin
     Requires: pip install 'oodlit[testing]'
 
     Args:
-        detectors: dotted paths of classes, such as my.module.MyDetector
+        detectors: names such as KNN, or dotted paths such as my.module.MyDetector
         only: run only checks with this text in their name
         plugins: also check all installed plug-ins
     """

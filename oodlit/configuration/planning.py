@@ -20,6 +20,7 @@ from oodlit.configuration.kinds import (
     is_callable,
     item_type,
     may_make,
+    members,
     object_kinds,
     shortened,
     type_names,
@@ -69,7 +70,7 @@ def plan(value: Any, kind: Any, where: str, *, packages: tuple[str, ...] = PACKA
         if enum := enum_of(kind):
             return enum_member(enum, value)
         value = _named(value, kind, where, packages)
-        if isinstance(value, Planned):
+        if isinstance(value, Planned) or (isinstance(value, str) and kinds and str in members(kind)):
             return value
     elif isinstance(value, dict) and "class_path" not in value and len(kinds) == 1 and is_dataclass(kinds[0]):
         value = {"class_path": f"{kinds[0].__module__}.{kinds[0].__qualname__}", "init_args": value}

@@ -6,6 +6,7 @@ from oodlit.base.current_folder import search_current_folder
 from oodlit.base.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.base.lazy import import_object
 from oodlit.detectors import BackboneFacts, Detector
+from oodlit.detectors.contract.registry import find
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
 from oodlit.testing.contract import CHECKS
 from oodlit.testing.contract.declarations import check_declarations, malformed
@@ -81,13 +82,16 @@ def check_detector(
 
 
 def import_factory(path: str) -> Factory:
-    """The class or function at a dotted path, such as `my.module.MyDetector`; also in the working directory.
+    """The detector with this name, or the class or function at a dotted path; also in the working directory.
 
     Raises:
         InvalidArgumentError: There is none.
     """
     if not path.rpartition(".")[0]:
-        raise InvalidArgumentError(f"expected a dotted path such as my_ood.MyDetector, got {path!r}")
+        try:
+            return find(path)
+        except UnknownNameError as error:
+            raise InvalidArgumentError(f"{error}. For your own, expected a dotted path such as my.Detector") from None
     search_current_folder()
     found = import_object(path, repr(path))
     if not callable(found):

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oodlit.callbacks import OODDetection
 from oodlit.configuration import make, plan
 from oodlit.detectors import (
     KNN,
@@ -303,6 +304,15 @@ def test_parts_by_name_in_a_configuration() -> None:
     assert repr(from_config(detector_to_config(found), Detector)) == repr(found)
     written = {"class_path": "SIRC", "init_args": {"s1": "Entropy", "s2": "Residual"}}
     assert repr(make(plan(written, Detector, "detectors"))) == "SIRC(s1=Entropy(), s2=Residual())"
+
+
+def test_names_stay_names_where_an_argument_accepts_text() -> None:
+    """A name became the description of an object that nobody built."""
+    written = {
+        "class_path": "oodlit.callbacks.OODDetection",
+        "init_args": {"detectors": ["MSP", {"class_path": "KNN"}]},
+    }
+    assert list(make(plan(written, OODDetection, "callback")).detectors) == ["msp", "knn"]
 
 
 def test_states_of_equal_statistics_with_other_settings_are_kept_apart() -> None:

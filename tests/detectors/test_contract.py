@@ -4,7 +4,7 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import jaxtyping
@@ -19,11 +19,15 @@ from oodlit.detectors import (
     DICE,
     KNN,
     MSP,
+    SIRC,
     BackboneFacts,
+    Combined,
     Detector,
     Energy,
+    Entropy,
     KLMatching,
     Mahalanobis,
+    MahalanobisPlusPlus,
     MaxLogit,
     OpenMax,
     RankFeat,
@@ -38,7 +42,7 @@ from oodlit.detectors import (
     presets,
     save,
 )
-from oodlit.detectors.contract.class_paths import from_config, parameters_of
+from oodlit.detectors.contract.class_paths import construct, from_config, parameters_of
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
@@ -171,19 +175,38 @@ def test_reshapings_nest() -> None:
     assert detector.score(train).isfinite().all()
 
 
-@pytest.mark.parametrize("then", [Mahalanobis(), KLMatching(), ViM(), RankFeat()])
-def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
+@pytest.mark.parametrize("then", [Mahalanobis(), KLMatching(), ViM(), RankFeat(), "KNN"])
+def test_what_cannot_follow_a_reshaping(then: Detector | str) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot score features that were changed"):
         ReAct(then=then)
 
 
 @pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
-@pytest.mark.parametrize(
-    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", ""), (3, "")]
-)
+@pytest.mark.parametrize(("then", "hint"), [(MSP, r"; write MSP\(\)"), (3, "")])
 def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: .*{re.escape(repr(then))}.*{hint}"):
         kind(then=then)
+
+
+@pytest.mark.parametrize(
+    ("build", "same"),
+    [
+        (lambda: ReAct(then="max_logit"), ReAct(then=MaxLogit())),
+        (lambda: RankFeat("MSP"), RankFeat(MSP())),
+        (lambda: SIRC("Entropy", "KNN"), SIRC(Entropy(), KNN())),
+        (lambda: Combined(["Mahalanobis++", KNN(k=2)]), Combined([MahalanobisPlusPlus(), KNN(k=2)])),
+        (lambda: construct(ReAct, {"then": "ash"}, Detector), ReAct(then=ASH())),
+    ],
+)
+def test_names_of_detectors_are_accepted_as_parts(build: Callable[[], Detector], same: Detector) -> None:
+    assert repr(build()) == repr(same)
+    assert repr(from_config(detector_to_config(build()), Detector)) == repr(same)
+
+
+def test_unknown_names_of_parts() -> None:
+    for build in (lambda: ReAct(then="maxlogits"), lambda: SIRC("maxlogits"), lambda: Combined(["maxlogits"])):
+        with pytest.raises(UnknownNameError, match=r"'maxlogits'; did you mean 'MaxLogit'|'maxlogits'.*max_logit"):
+            build()
 
 
 def test_no_presets() -> None:
@@ -222,6 +245,7 @@ def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
         ({"a": KNN()}, [], r"list of detectors, got \{'a': KNN\(\)\}"),
         ("KNN", [], "list of detectors, got 'KNN'"),
         ([KNN], [], r"expected an oodlit.detectors.Detector, got .*KNN.*; write KNN\(\)"),
+        (["Mahalanobis++"], [], r"expected an oodlit.detectors.Detector, got 'Mah.*; write MahalanobisPlusPlus\(\)"),
         ([KNN(k=1)], Outputs(torch.ones(1, 2)), "list of Outputs, got Outputs"),
         ([KNN(k=1)], torch.ones(1, 2), "list of Outputs, got Tensor"),
         ([KNN(k=1)], None, "list of Outputs, got NoneType"),

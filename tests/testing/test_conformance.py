@@ -104,7 +104,7 @@ def test_inapplicable_detector_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("MSP", "expected a dotted path"),
+        ("MPS", "unknown detector 'MPS'; did you mean 'msp'.*expected a dotted path"),
         ("oodlit.detectors.Nowhere", "cannot be imported.*Nowhere"),
         ("no_such_module.Detector", "cannot be imported.*no_such_module"),
         (f"{__name__}.NOT_CALLABLE", "got int"),
@@ -114,6 +114,10 @@ def test_inapplicable_detector_is_refused_with_the_reason():
 def test_bad_paths_are_refused(path, message):
     with pytest.raises(InvalidArgumentError, match=message):
         import_factory(path)
+
+
+def test_names_are_found_as_in_a_run():
+    assert [import_factory(name) for name in ("KNN", "knn", "oodlit.detectors.KNN")] == [KNN] * 3
 
 
 def test_module_in_the_working_directory_is_found(tmp_path, monkeypatch):

@@ -1,7 +1,7 @@
 """Combination of detectors by the p-values of their scores."""
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -11,6 +11,7 @@ from oodlit.base.checks import check_choice, check_items, plain_mode
 from oodlit.base.errors import InvalidArgumentError, NotFittedError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract.registry import as_detector
 from oodlit.detectors.distances.knn import KNN
 from oodlit.detectors.distances.mahalanobis import Mahalanobis
 from oodlit.detectors.formulas.combination import Combination
@@ -43,7 +44,7 @@ class Combined(Combination):
     images, training images are enough; the guarantee requires held-out images.
 
     Args:
-        parts: Detectors of different settings; None (default) = [Mahalanobis(), Energy(), KNN()].
+        parts: Detectors of different settings, or their names; None (default) = [Mahalanobis(), Energy(), KNN()].
         calibration: Scores that p-values refer to: "train" (default), of a sample of the training images, or
             "validation", of in-distribution images that were not trained on. Pass these to `calibrate` after the fit.
         size: Largest number of calibration images, default 50,000, chosen by the hash of their keys. "train" has at
@@ -82,17 +83,18 @@ class Combined(Combination):
 
     def __init__(
         self,
-        parts: Sequence[Detector] | None = None,
+        parts: Sequence[Detector | str] | None = None,
         calibration: Literal["train", "validation"] = "train",
         size: int = TrainSample.default_rows,
     ) -> None:
+        built: Any = [as_detector(part) for part in parts] if isinstance(parts, list | tuple) else parts
         if parts is not None:
-            check_items("Combined", "parts", parts, Detector)
-        super().__init__([Mahalanobis(), Energy(), KNN()] if parts is None else parts, size)
+            check_items("Combined", "parts", built, Detector)
+        super().__init__([Mahalanobis(), Energy(), KNN()] if parts is None else built, size)
         if not self.nested_detectors():
             raise InvalidArgumentError("Combined: expected at least one part, got none")
         check_choice("Combined", "calibration", calibration, ("train", "validation"))
-        self.parts = None if parts is None else list(parts)
+        self.parts = None if parts is None else list(built)
         self.calibration, self.needs = calibration, frozenset()
         self.statistics = (TrainSample,) if calibration == "train" else ()
         if calibration == "train":

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.outputs import Head, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.contract.registry import as_detector
 from oodlit.detectors.formulas.combination import PRESERVED, Combination
 from oodlit.detectors.logits.entropy import Entropy
 from oodlit.detectors.logits.msp import MSP
@@ -28,8 +28,8 @@ class SIRC(Combination):
     m - S1 is at least the smallest positive number, so that scores are finite.
 
     Args:
-        s1: `MSP`, another detector of log probabilities, or `Entropy`; None (default) = `MSP()`.
-        s2: A detector, such as `Residual()` or `KNN()`; None (default) = the sum of the absolute features.
+        s1: `MSP`, another detector of log probabilities, `Entropy`, or the name of one; None (default) = `MSP()`.
+        s2: A detector or its name, such as `Residual()` or "KNN"; None (default) = the sum of the absolute features.
         size: Largest number of training images for a and b, default 50,000, which is also the most; chosen by the hash
             of their keys.
 
@@ -63,20 +63,20 @@ class SIRC(Combination):
     )
 
     def __init__(
-        self, s1: Detector | None = None, s2: Detector | None = None, size: int = TrainSample.default_rows
+        self, s1: Detector | str | None = None, s2: Detector | str | None = None, size: int = TrainSample.default_rows
     ) -> None:
-        first = MSP() if s1 is None else s1
-        super().__init__([first] if s2 is None else [first, s2], size)
+        own, second = as_detector(s1), as_detector(s2)
+        first = MSP() if own is None else own
+        super().__init__([first] if second is None else [first, second], size)
         self._check_recorded("use other detectors")
         if not (first.log_probability or isinstance(first, Entropy)):
             raise InvalidArgumentError(
-                f"SIRC: expected s1 to be MSP(), Entropy() or a detector of log probabilities, got {s1!r}"
-                f"{detector_hint(s1)}"
+                f"SIRC: expected s1 to be MSP(), Entropy() or a detector of log probabilities, got {own!r}"
             )
         self.needs = frozenset({"features"} if s2 is None else ())
         if s2 is None:
             self.invariances = first.invariances & PRESERVED - {"feature_affine", "feature_rotation"}
-        self.s1, self.s2 = s1, s2
+        self.s1, self.s2 = own, second
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         if self.s2 is None:

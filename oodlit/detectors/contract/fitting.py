@@ -9,9 +9,8 @@ from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fingerprint import check_same
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.text.resolve import names_in
-from oodlit.detectors.contract.class_paths import construct
 from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.registry import detector_hint, find
+from oodlit.detectors.contract.registry import as_detector, detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
 
 GivenDetectors: TypeAlias = Detector | str | Sequence[Detector | str] | Mapping[str, Detector | str]
@@ -96,7 +95,7 @@ def name_detectors(detectors: GivenDetectors | Sequence[object] | Mapping[str, o
     if isinstance(detectors, Detector | str):
         detectors = names_in(detectors) if isinstance(detectors, str) else [detectors]
     given = detectors.values() if isinstance(detectors, Mapping) else detectors
-    items = [_check(construct(find(d), {}, Detector) if isinstance(d, str) else d) for d in given]
+    items = [_check(as_detector(d)) for d in given]
     if not items:
         raise InvalidArgumentError("expected at least one detector, such as oodlit.detectors.MSP()")
     if isinstance(detectors, Mapping):

@@ -8,7 +8,7 @@ from typing import Any
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plugins, working
 from oodlit.base.text.resolve import resolve
-from oodlit.detectors.contract.class_paths import import_class, signature
+from oodlit.detectors.contract.class_paths import construct, import_class, signature
 from oodlit.detectors.contract.detector import Detector
 
 
@@ -79,6 +79,19 @@ def find(name: str) -> type[Detector]:
     return detectors()[resolve("detector", name, readable_names())]
 
 
+def as_detector(given: object) -> Any:
+    """Build the detector of a name, see `find`, with its default settings; return anything else unchanged.
+
+    Raises:
+        UnknownNameError: There is no such detector.
+
+    Example:
+        >>> as_detector("Mahalanobis++"), as_detector(3)
+        (MahalanobisPlusPlus(), 3)
+    """
+    return construct(find(given), {}, Detector) if isinstance(given, str) else given
+
+
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
     """Return the published settings of detectors: key -> name of the preset -> settings.
 
@@ -92,11 +105,13 @@ def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
 def detector_hint(item: object) -> str:
     """Suggest what to write instead of a detector's class or name; empty for anything else.
 
+    Raises:
+        UnknownNameError: There is no detector of this name.
+
     Example:
         >>> from oodlit.detectors import MSP
         >>> detector_hint(MSP), detector_hint("MSP"), detector_hint(3)
         ('; write MSP()', '; write MSP()', '')
     """
-    if isinstance(item, str):
-        item = next((kind for kind in detectors().values() if kind.__name__.lower() == item.lower()), None)
-    return f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
+    kind = find(item) if isinstance(item, str) else item
+    return f"; write {kind.__name__}()" if isinstance(kind, type) and issubclass(kind, Detector) else ""

@@ -14,7 +14,7 @@ from oodlit.base.fractions import exact_number
 from oodlit.base.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
-from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.contract.registry import as_detector, detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics, TrainSample
 
@@ -32,7 +32,7 @@ class Shaping(Detector):
     Subclasses implement `_shape`, and `_prepare` if they have state.
 
     Args:
-        then: Detector that scores the new logits, None = `Energy()`.
+        then: Detector that scores the new logits, or its name; None = `Energy()`.
     """
 
     needs = frozenset({"features", "head"})
@@ -40,7 +40,7 @@ class Shaping(Detector):
     then: Detector | None
     """Detector that scores the new logits; None = `Energy()`."""
 
-    def __init__(self, then: Detector | None = None) -> None:
+    def __init__(self, then: Detector | str | None = None) -> None:
         super().__init__()
         self.then = self._check_then(then)
 
@@ -90,6 +90,7 @@ class Shaping(Detector):
         Raises:
             InvalidArgumentError: It cannot.
         """
+        then = as_detector(then)
         if then is None or isinstance(then, Shaping) or scores_alone(then, {"logits", "features"}):
             self.log_probability = then is not None and then.log_probability
             return then

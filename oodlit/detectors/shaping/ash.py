@@ -28,7 +28,7 @@ class ASH(Shaping):
     Args:
         variant: "s" (default), "p" or "b".
         percentile: p in percent, 0 or from 1 to 100, default 90.
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     Raises:
         InvalidArgumentError: An argument is out of range.
@@ -61,7 +61,7 @@ class ASH(Shaping):
     )
 
     def __init__(
-        self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
+        self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | str | None = None
     ) -> None:
         super().__init__(then)
         check_choice("ASH", "variant", variant, ("s", "p", "b"))

@@ -20,7 +20,7 @@ class BATS(Shaping):
     Args:
         spread: l > 0. Default 1.05, the value in the authors' code for a ViT on ImageNet. For CIFAR-10, the code has
             3.25. It does not state on which data they were chosen.
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     Raises:
         InvalidArgumentError: An argument is out of range.
@@ -44,7 +44,7 @@ class BATS(Shaping):
         " does not state how l was chosen, so their values of l count as tuned on OOD data",
     )
 
-    def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
+    def __init__(self, spread: float = 1.05, then: Detector | str | None = None) -> None:
         super().__init__(then)
         check_positive("BATS", spread=spread)
         self.spread = spread

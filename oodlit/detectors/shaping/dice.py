@@ -18,7 +18,7 @@ class DICE(Shaping):
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 70 (ImageNet).
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     DICE on clipped activations is `ReAct(threshold=1.0, then=DICE(percentile=10.0))`, `ReAct.preset("dice")`.
 
@@ -46,7 +46,7 @@ class DICE(Shaping):
         "https://arxiv.org/abs/2111.09805",
     )
 
-    def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
+    def __init__(self, percentile: float = 70.0, then: Detector | str | None = None) -> None:
         super().__init__(then)
         self.percentile = check_percentile("DICE", percentile)
 

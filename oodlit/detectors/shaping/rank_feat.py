@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts, Outputs, Scores
 from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
-from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.contract.registry import as_detector, detector_hint
 from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.detectors.logits.energy import Energy
 
@@ -25,7 +25,8 @@ class RankFeat(TrainFreeDetector):
     Repeats the layers after the map. Convolutional networks only.
 
     Args:
-        then: Detector that scores the new logits, None (default) = `Energy()`; must be train-free and use logits only.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`. Must be train-free and use
+            logits only.
 
     Raises:
         InvalidArgumentError: `then` requires more than logits.
@@ -48,8 +49,9 @@ class RankFeat(TrainFreeDetector):
         "uses the last block only, without the paper's fusion with the preceding block",
     )
 
-    def __init__(self, then: Detector | None = None) -> None:
+    def __init__(self, then: Detector | str | None = None) -> None:
         super().__init__()
+        then = as_detector(then)
         if then is not None and not scores_alone(then, {"logits"}):
             raise InvalidArgumentError(
                 f"RankFeat: expected then=... to be a train-free detector of logits, got {then!r}{detector_hint(then)}"

@@ -19,7 +19,7 @@ class RAS(Shaping):
     depend on the order in which they are sorted. Nothing is tuned, and features may have both signs.
 
     Args:
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     Raises:
         InvalidArgumentError: `then` cannot score features that were changed.

@@ -23,8 +23,8 @@ class ReAct(Shaping):
     Args:
         percentile: In percent, 0 or from 1 to 100, default 99.
         threshold: c itself, which requires no training images; None (default) = the percentile.
-        then: Detector that scores the new logits, None (default) = `Energy()`. May be another reshaping, such as
-            `DICE()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`. May be another reshaping,
+            such as `DICE()`.
 
     The preset "p90-val" is the percentile of the paper, which is over held-out ID images: to follow it, call
         `oodlit.detectors.fit` with outputs of such images; a run uses the training images.
@@ -61,7 +61,9 @@ class ReAct(Shaping):
         "the default threshold is the 99th percentile, as in the NINCO and ViM evaluations; the authors use the 90th",
     )
 
-    def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
+    def __init__(
+        self, percentile: float = 99.0, threshold: float | None = None, then: Detector | str | None = None
+    ) -> None:
         super().__init__(then)
         if threshold is not None and math.isnan(number_of(threshold)):
             raise InvalidArgumentError(

@@ -18,7 +18,7 @@ class SCALE(Shaping):
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 85.
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     Raises:
         InvalidArgumentError: An argument is out of range.
@@ -46,7 +46,7 @@ class SCALE(Shaping):
         "only the post-hoc score of the paper, without its training method",
     )
 
-    def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
+    def __init__(self, percentile: float = 85.0, then: Detector | str | None = None) -> None:
         super().__init__(then)
         self.percentile = check_percentile("SCALE", percentile)
 

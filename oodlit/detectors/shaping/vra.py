@@ -21,7 +21,7 @@ class VRA(Shaping):
     Args:
         low: Percentile below which activations become zero, default 1.
         high: Percentile at which they are capped, low < high <= 100, default 99.
-        then: Detector that scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`.
 
     Raises:
         InvalidArgumentError: An argument is out of range.
@@ -46,7 +46,7 @@ class VRA(Shaping):
         "the 1st and 99th percentiles are the default; the preset p60-p95 has the percentiles of the paper",
     )
 
-    def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
+    def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | str | None = None) -> None:
         super().__init__(then)
         self.low = check_percentile("VRA", low, small=True)
         self.high = check_percentile("VRA", high)
