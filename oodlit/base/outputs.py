@@ -33,8 +33,33 @@ class _derived(cached_property[T]):  # named like the decorator that it is
         return value
 
 
+class Memo:
+    """Values that are computed once and shared; writes to their tensors are counted."""
+
+    memoized: dict[Hashable, object]
+    """Results of `memo`, by key."""
+    _versions: dict[Hashable, int]
+
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return `compute()`, evaluated once for every `key`, to share work between detectors."""
+        if key not in self.memoized:
+            self.memoized[key] = compute()
+            self._versions.update({("memo", key, place): version for place, version in self._memo_versions(key)})
+        return self.memoized[key]  # type: ignore[return-value]  # the key decides the type of the value
+
+    def stale_keys(self) -> list[str]:
+        """Return the keys of values that were written to, once per tensor."""
+        places = ((key, *one) for key in self.memoized for one in self._memo_versions(key))
+        return [str(key) for key, place, version in places if self._versions["memo", key, place] != version]
+
+    def _memo_versions(self, key: Hashable) -> list[tuple[int, int]]:
+        value = self.memoized[key]
+        parts = enumerate(value if isinstance(value, tuple) else (value,))
+        return [(place, version_of(part)) for place, part in parts if isinstance(part, Tensor)]
+
+
 @dataclass(frozen=True, eq=False)
-class Outputs:
+class Outputs(Memo):
     """Outputs of a backbone for one batch; row i of every field belongs to the same image.
 
     Logits and features in half precision are upcast, so scores are computed in float32 at least. Quantities that
@@ -70,7 +95,7 @@ class Outputs:
     hidden: Mapping[str, Tensor] | None = None
     model: Model | None = None
     backbone: str = field(default="", repr=False)
-    _memo: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+    memoized: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
     _versions: dict[Hashable, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -134,19 +159,6 @@ class Outputs:
             raise InvalidArgumentError(f"Outputs: missing {name}, which the backbone or data set does not provide")
         return value
 
-    @property
-    def memoized(self) -> Mapping[Hashable, object]:
-        """Results of `memo`, by key."""
-        return self._memo
-
-    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return `compute()`, evaluated once per batch for every `key`, to share work between detectors."""
-        if key not in self._memo:
-            value = self._memo[key] = compute()
-            if isinstance(value, Tensor):
-                self._versions["memo", key] = version_of(value)
-        return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
-
     def changed(self) -> list[str]:
         """Return the names of shared tensors that were written to since their creation.
 
@@ -154,12 +166,11 @@ class Outputs:
         every time. Writes through NumPy or `.data` are not detected.
         """
         derived = {name: value for name in _DERIVED if isinstance(value := self.__dict__.get(name), Tensor)}
-        memo = {("memo", key): value for key, value in self._memo.items() if isinstance(value, Tensor)}
         found = self.changed_fields()
         stale = [name for name, tensor in derived.items() if self._versions[name] != version_of(tensor)]
-        stale += [str(key[1]) for key, tensor in memo.items() if self._versions[key] != version_of(tensor)]
+        stale += self.stale_keys()
         if found or stale:
-            self._memo.clear()
+            self.memoized.clear()
             for name in derived:
                 del self.__dict__[name]
         return [*found, *stale]

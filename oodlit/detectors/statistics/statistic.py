@@ -1,7 +1,7 @@
 """Base class of statistics: facts about the training set, accumulated once and shared."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, TypeVar, final
 
 import torch
@@ -9,12 +9,11 @@ from torchmetrics import Metric
 
 from oodlit.base.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
 from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.outputs import Outputs, version_of
+from oodlit.base.outputs import Memo, Outputs, version_of
 from oodlit.base.processes.distributed import Group
 from oodlit.detectors.statistics.class_labels import train_labels
 
 S = TypeVar("S", bound="Statistic")
-T = TypeVar("T")
 
 
 class Statistic(Metric):
@@ -129,7 +128,7 @@ class Statistic(Metric):
         return self
 
 
-class Statistics(Mapping[type[Statistic], Statistic]):
+class Statistics(Memo, Mapping[type[Statistic], Statistic]):
     """The statistics of one fit, by type; at most one of each type.
 
     Example:
@@ -142,8 +141,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
 
     def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
         self._by_type = {type(s): s for s in statistics}
-        self._memo: dict[Hashable, object] = {}
-        self._versions: dict[Hashable, int] = {}
+        self.memoized, self._versions = {}, {}
         self._spoilt: list[str] = []
         self.shapes: dict[str, int] = {}
         """Numbers of logits and features of the batches so far, if a statistic reads them."""
@@ -182,19 +180,6 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Number of training images seen; 0 without statistics."""
         return max((s.num_samples for s in self.values()), default=0)
 
-    @property
-    def memoized(self) -> Mapping[Hashable, object]:
-        """Results of `memo`, by key."""
-        return self._memo
-
-    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return `compute()`, evaluated once for every `key`, to share decompositions between detectors."""
-        if key not in self._memo:
-            value = self._memo[key] = compute()
-            for place, tensor in enumerate(_tensors_in(value)):
-                self._versions[key, place] = version_of(tensor)
-        return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
-
     def check_unchanged(self) -> None:
         """Start counting writes, for `changed`.
 
@@ -208,12 +193,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
 
     def changed(self) -> list[str]:
         """Return what was written to since `check_unchanged`; cached values are then discarded."""
-        stale = [
-            str(key)
-            for key, value in self._memo.items()
-            for place, tensor in enumerate(_tensors_in(value))
-            if self._versions[key, place] != version_of(tensor)
-        ]
+        stale = self.stale_keys()
         self._spoilt = [
             f"{kind.__name__}.{name}"
             for kind, statistic in self.items()
@@ -221,12 +201,12 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             if self._versions.get((kind, name), version_of(tensor)) != version_of(tensor)
         ] + [f"{kind.__name__}.{name}" for kind, statistic in self.items() for name in statistic.changed_columns()]
         if stale or self._spoilt:
-            self._memo.clear()
+            self.memoized.clear()
         return [*self._spoilt, *stale]
 
     def update(self, outputs: Outputs) -> None:
         """Add one batch."""
-        self._memo.clear()
+        self.memoized.clear()
         if len(outputs):
             found = sizes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "earlier batches have")
@@ -269,11 +249,6 @@ def _key(kind: type[Statistic]) -> str:
     """Return the name of a statistic in saved states; with its settings if a function created the class."""
     function, settings = getattr(kind, "made_by", (kind, ""))
     return f"{function.__name__}{settings}"
-
-
-def _tensors_in(value: object) -> list[torch.Tensor]:
-    parts = value if isinstance(value, tuple) else (value,)
-    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
