@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from oodlit._lightning import Module, pl
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.cut_head import with_class_subset
-from oodlit.backbones.facts import as_in_run, check_logits, has_dropout, is_random, place_of
+from oodlit.backbones.facts import as_in_run, check_logits, explain_pass, has_dropout, is_random, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
@@ -257,8 +257,10 @@ class OODModule(Module):
 
         Raises:
             InvalidArgumentError: The batch has another type.
+            DataError: The network failed; the message names the data set and the first key of the batch.
         """
-        with self.acceleration.explain_failure(self.name, partial(self.exact_outputs, batch)):
+        plain = partial(self.exact_outputs, batch)
+        with explain_pass(self.name, self.network, _fields(batch)), self.acceleration.explain_failure(self.name, plain):
             made = self.outputs(batch, self._plan)
         return replace(made, backbone=self._backbone())
 
@@ -312,7 +314,8 @@ class OODModule(Module):
         self._reader.start_again()
         self._examined = True
         with torch.autocast(device.type, enabled=False), context:
-            made = self._first_pass(inputs)
+            with explain_pass(self.name, self.network, {"image": inputs}):
+                made = self._reader.read(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)
             again = self._reader.read(inputs)
@@ -336,22 +339,6 @@ class OODModule(Module):
             is_random=is_random((logits, features), (again.logits, again.features), self.name),
             fingerprint=join(text=getattr(self.network, "text_sketch", "")),
         )
-
-    def _first_pass(self, images: Tensor) -> Outputs:
-        try:
-            return self._reader.read(images)
-        except OodlitError:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
-            dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
-            way_out = (
-                f". Set precision=... of the Trainer to the type of the weights ({dtype})" if dtype.itemsize < 4 else ""
-            )
-            raise InvalidArgumentError(
-                f"{self.name}: the network (weights in {dtype}) failed on a batch of shape {tuple(images.shape)} and"
-                f" dtype {images.dtype}: {reason}. The transform must return one float tensor (channels, height,"
-                f" width) per image, in a size that the network accepts{way_out}"
-            ) from error
 
     def _probe_layers(self, images: Tensor, layers: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
         """Return the number of channels of every readable layer, and the reason for every other layer."""

@@ -1,8 +1,8 @@
 """Facts about a network that can be observed from outside: device, contents, usable logits."""
 
 import math
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
-from oodlit.base.errors import InvalidArgumentError
+from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.base.text.warn import warn
 
 IS_RANDOM = (
@@ -119,6 +119,36 @@ def published_as(network: nn.Module, transform: object) -> dict[str, Any] | None
     fitting = [share for share in shares if math.floor(sizes[1] / share) == sizes[0]]
     name = f"{config['architecture']}.{config['tag']}"
     return {"model": name, "img_size": sizes[1], "crop_pct": fitting[0]} if fitting else None
+
+
+@contextmanager
+def explain_pass(name: str, network: nn.Module, batch: Mapping[str, Any]) -> Iterator[None]:
+    """Explain an error of a network during a forward pass; errors of oodlit and of full memory stay as they are.
+
+    Args:
+        name: Name of the network.
+        network: The network.
+        batch: `image`, a tensor or a list of images, and `key`, `dataset/key` of each, if they have keys.
+
+    Raises:
+        DataError: The network failed on a batch of a data set.
+        InvalidArgumentError: The network failed on images without keys.
+    """
+    try:
+        yield
+    except (OodlitError, torch.OutOfMemoryError):
+        raise
+    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
+        images, keys, dtype = batch["image"], batch.get("key"), place_of(network)[1]
+        place = f"data set {keys[0].partition('/')[0]!r}, batch that begins with {keys[0]!r}: " if keys else ""
+        shape = tuple(images.shape) if isinstance(images, Tensor) else [tuple(image.shape) for image in images]
+        raise (DataError if keys else InvalidArgumentError)(
+            f"{place}{name}: the network (weights in {dtype}) failed on a batch of shape {shape} and dtype"
+            f" {images[0].dtype}: {(str(error).splitlines() or [repr(error)])[0]}. The transform must return one float"
+            " tensor (channels, height, width) per image, in a size that the network accepts; tensors of a data set"
+            " are used without the transform and must already have such a size"
+            + (f". Set precision=... of the Trainer to the type of the weights ({dtype})" if dtype.itemsize < 4 else "")
+        ) from error
 
 
 def as_in_run(images: Tensor, dtype: torch.dtype, precision: Any) -> tuple[Tensor, AbstractContextManager[Any]]:

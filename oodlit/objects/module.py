@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from oodlit._lightning import Module
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.backbones.facts import is_random, place_of
+from oodlit.backbones.facts import explain_pass, is_random, place_of
 from oodlit.backbones.identity import WeightsHash
 from oodlit.backbones.loading import class_name, eval_mode
 from oodlit.base.checks import check_ints
@@ -114,7 +114,8 @@ class ObjectModule(Module):
             dataloader_idx: Position of the stream, not used.
         """
         plan = plan_of(self)
-        found = self._read(batch["image"], () if plan is None else plan.hidden_layers)
+        with explain_pass(self.name, self.network, batch):
+            found = self._read(batch["image"], () if plan is None else plan.hidden_layers)
         # A run checks the fingerprint beforehand; outside of runs, outputs carry it.
         backbone = self._fingerprint() if plan is None else ""
         return as_detections(found, batch["key"], batch["image"], device=self.device, backbone=backbone)

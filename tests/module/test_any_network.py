@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from oodlit import OODModule
+from oodlit import OODModule, Role
 from oodlit.detectors import MSP, ODIN, Mahalanobis
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
-from tests.callbacks.support import run
+from tests.callbacks.support import run, stream
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 
@@ -147,6 +147,26 @@ def test_nan_logits_are_noticed_by_the_probe():
 def test_images_that_the_network_cannot_take_are_named(images):
     with pytest.raises(InvalidArgumentError, match=r"failed on a batch of shape .* and dtype .* transform must"):
         OODModule(plain()).probe(images)
+
+
+def test_a_data_set_that_the_network_cannot_take_is_named():
+    """Tensors are used without the transform, so each data set may have its own size."""
+    streams = [stream("val", Role.ID), stream("far", Role.OOD, image=torch.rand(3, 9, 9))]
+    message = (
+        r"data set 'far', .*'far/0': tiny: .*failed on a batch of shape \(4, 3, 9, 9\) and dtype torch.float32:"
+        r" mat1 and mat2 .* size that the network accepts"
+    )
+    with pytest.raises(DataError, match=message) as caught:
+        run([MSP()], streams=streams, module=OODModule(plain(), name="tiny"))
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+def test_full_memory_is_not_explained_as_a_wrong_size():
+    def full(_):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        OODModule(Flat(full)).predict_step({"image": IMAGES, "key": ["val/0"]}, 0)
 
 
 def test_meta_device_has_no_values():

@@ -108,6 +108,16 @@ def test_lard_looks_into_the_predicted_boxes(data) -> None:
         predict([MSP(), ODIN()], data, strict=True)
 
 
+def test_a_network_that_fails_names_the_data_set(monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("at least 10 pixels")
+
+    module = make_module()
+    monkeypatch.setattr(module.reader, "read", fail)
+    with pytest.raises(DataError, match=r"data set 'far', .*'far/a': .*shape \[\(3, 9, 8\)\].*at least 10 pixels"):
+        module.predict_step({"image": [torch.zeros(3, 9, 8)], "key": ["far/a"]}, 0)
+
+
 def test_a_fit_is_saved_and_used_again_on_its_network_alone(data, tmp_path) -> None:
     first = predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out")
     loaded = ObjectResults.load(tmp_path / "out")
