@@ -93,10 +93,12 @@ class DatasetSource(IndexedSource):
         dataset: The data set; pickled to the workers.
         keys: Key of every item. None (default) = "000000", "000001", ...
         groups: Group of every item. None (default) = no groups.
-        labelled: If False, every label is -1, as for OOD sets, whose labels are unrelated to the classifier.
+        labelled: If False, every label is -1, as for OOD sets, whose labels are unrelated to the classifier. Items may
+            then be images alone.
 
     Raises:
-        InvalidArgumentError: The number of keys or groups differs from the length, or a key occurs twice.
+        InvalidArgumentError: The data set is a loader or has no length or items, the number of keys or groups differs
+            from the length, or a key occurs twice.
     """
 
     def __init__(
@@ -107,6 +109,12 @@ class DatasetSource(IndexedSource):
         groups: Sequence[int] | None = None,
         labelled: bool = True,
     ) -> None:
+        given: object = dataset
+        if not isinstance(given, MapDataset):
+            hint = "pass the data set of the loader, loader.dataset" if hasattr(given, "dataset") else "define both"
+            raise InvalidArgumentError(
+                f"DatasetSource: expected a data set with __len__ and __getitem__, got {type(given).__name__}; {hint}"
+            )
         self.dataset, self.keys, self.groups, self.labelled = dataset, keys, groups, labelled
         _check_lengths("DatasetSource", len(dataset), "item", keys=keys, groups=groups)
         if keys is not None:
@@ -132,11 +140,15 @@ class DatasetSource(IndexedSource):
             raise PreprocessingError(
                 f"{origin}, key {self.key(index)!r}: the data set failed ({describe_error(error)})"
             ) from error
-        if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
+        parts = item if isinstance(item, tuple | list) else (item,)
+        label: Any = -1 if not self.labelled else parts[1] if len(parts) > 1 else None
+        if not parts or not isinstance(parts[0], Image.Image | Tensor) or not hasattr(label, "__int__"):
             raise InvalidArgumentError(
-                f"{origin}: expected a pair (image, label) with a PIL image or a tensor, got {type(item).__name__}"
+                f"{origin}: expected a pair (image, label) with a PIL image or a tensor, and a class index; got"
+                f" ({', '.join(type(part).__name__ for part in parts)}). If the data set has no labels of the"
+                " classifier, as an OOD set, pass labelled=False; it may then return the image alone"
             )
-        return Sample(self.key(index), item[0], int(item[1]) if self.labelled else -1, group, origin=origin)
+        return Sample(self.key(index), parts[0], int(label), group, origin=origin)
 
 
 class FileSource(IndexedSource):

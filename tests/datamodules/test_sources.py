@@ -2,12 +2,17 @@
 
 import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import jaxtyping
+import numpy as np
 import pytest
 from PIL import Image
 from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
 
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
@@ -71,6 +76,13 @@ class Faulty:
         return Image.new("RGB", (2, 2)), 0
 
 
+class Endless(IterableDataset):
+    """Has neither a length nor access by position."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
 def to_ones(image: Image.Image) -> Tensor:
     return Tensor([[[1.0]]])
 
@@ -92,6 +104,26 @@ class TestDatasetSource:
     def test_items_must_be_pairs(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"item 0 of list: expected a pair \(image, label\)"):
             list(DatasetSource([5]).read(0, 1))
+
+    @pytest.mark.parametrize("item", [Tensor([1.0]), (Tensor([1.0]),), [Tensor([1.0])], (Tensor([1.0]), "a note")])
+    def test_images_alone_are_enough_without_labels(self, item: Any) -> None:
+        (sample,) = DatasetSource([item], labelled=False).read(0, 1)
+        assert (sample.image, sample.label) == (Tensor([1.0]), -1)
+        with pytest.raises(InvalidArgumentError, match=r"item 0 of list: .*got \(Tensor.*pass labelled=False"):
+            list(DatasetSource([item]).read(0, 1))
+
+    @pytest.mark.parametrize("item", [(), (Tensor([1.0]), None), (np.zeros(3), 0)])
+    def test_other_items_are_refused(self, item: Any) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"item 0 of list: expected a pair \(image, label\)"):
+            list(DatasetSource([item]).read(0, 1))
+
+    def test_loaders_and_iterable_data_sets_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+        with pytest.raises(InvalidArgumentError, match=r"got DataLoader; pass .*loader\.dataset"):
+            DatasetSource(DataLoader([(Tensor([1.0]), 0)]))
+        for other in (Endless(), iter([])):
+            with pytest.raises(InvalidArgumentError, match=rf"__getitem__, got {type(other).__name__}; define both"):
+                DatasetSource(other)
 
 
 def test_memory_source() -> None:

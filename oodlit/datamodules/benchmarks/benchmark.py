@@ -102,7 +102,7 @@ class Benchmark(OODDataModule):
             except (MissingSetError, MissingExtraError) as error:
                 if complete:
                     raise
-                _warn(f"{one.name} is left out of benchmark {name!r}: {error}")
+                warn(f"{one.name} is left out of benchmark {name!r}: {error}", MissingSetWarning)
         if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
             raise DataError(f"no test set of benchmark {name!r} was found below {root}; see `oodlit shards build`")
         if about.class_subset:
@@ -146,10 +146,6 @@ def _check_found(about: BenchmarkDescription, root: Path, missing: Sequence[str]
         )
 
 
-def _warn(text: str) -> None:
-    warn(text, MissingSetWarning)
-
-
 def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream:
     """The stream with the images that the benchmark uses."""
     if not about.keep and not about.drop:
@@ -167,7 +163,7 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
                 raise DataError(f"{text}; download the official archive again, or pass complete=False to omit them")
             if not kept:
                 raise MissingSetError(text)
-            _warn(f"{text}; the run does not use these images")
+            warn(f"{text}; the run does not use these images", MissingSetWarning)
     return _with_groups(replace(stream, expected_count=len(names) if about.keep else None), facts, kept)
 
 
