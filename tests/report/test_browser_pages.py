@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from oodlit.report import write_report
+from oodlit.results.files.image_features import ImageFeatures, MapPoint, write_features
 from tests.objects.test_results import example
 from tests.report.problems import make_results
 from tests.report.several_support import make_runs
+from tests.results.test_controls import run as controlled
 
 WIDTHS = pytest.mark.parametrize("width", [1400, 400])
 CUT = """() => [...document.querySelectorAll("svg text")].filter(text => {
@@ -26,6 +28,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     made: dict[str, Any] = {"one": make_results(("Mahalanobis++",)), "boxes": example(bootstrap=5), "several": runs}
     made |= {"two": make_runs(2, 1, 3, n_id=50), "many": make_runs(2, 45, 3, n_id=50, names=NAMES[:2])}
     made["several boxes"] = {"one": example(bootstrap=5), "two": example(t_star=0.5, bootstrap=5)}
+    points = {name: [MapPoint(i % 5, i % 7, i % 2) for i in range(20)] for name in ("", "val", "far")}
+    write_features(folder / "controls", ImageFeatures(20, {}, [0.5, 0.25], points))
+    made["controls"] = controlled(controls=True)
     return {name: write_report(results, folder / name / "report.html").as_uri() for name, results in made.items()}
 
 
@@ -77,6 +82,26 @@ def test_charts_are_as_wide_as_the_screen_with_readable_labels(opened: Any, widt
       a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom))"""
     for chart in charts.all():
         assert not chart.locator("text:visible").evaluate_all(cross)
+
+
+@WIDTHS
+def test_controls_and_map_have_readable_labels(opened: Any, width: int) -> None:
+    page = opened("controls", width)
+    page.locator("details").evaluate_all("all => all.forEach(one => { one.open = true; })")
+    assert page.locator("#r0-means h3").count() == 0  # the heading of the section is enough
+    heights = "texts => texts.map(text => text.getBoundingClientRect()).map(box => Math.min(box.width, box.height))"
+    for chart in ("#r0-means svg", "#r0-map svg"):
+        assert 9 < min(page.locator(f"{chart} text").evaluate_all(heights)) < 20
+        assert page.locator(chart).bounding_box()["width"] <= 1000
+    fits = "box => box.scrollWidth <= box.clientWidth"
+    assert page.locator("#r0-map .bars").evaluate(fits)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    lines = """heads => heads.map(head => {
+      const text = document.createTreeWalker(head, NodeFilter.SHOW_TEXT).nextNode(), range = document.createRange();
+      range.setStart(text, text.data.indexOf("%") - 2); range.setEnd(text, text.data.indexOf("%") + 1);
+      return range.getClientRects().length;
+    })"""
+    assert set(page.locator("#r0-headline th.num", has_text="%").evaluate_all(lines)) == {1}
 
 
 @WIDTHS
