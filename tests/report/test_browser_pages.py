@@ -18,6 +18,8 @@ CUT = """() => [...document.querySelectorAll("svg text")].filter(text => {
   const own = text.getBoundingClientRect(), figure = text.closest("svg").getBoundingClientRect();
   return own.width && (own.left < figure.left - 1 || own.right > figure.right + 1);
 }).map(text => text.textContent)"""
+CROSS = """texts => texts.map(text => text.getBoundingClientRect()).some((a, i, all) => all.slice(0, i).some(b =>
+  a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom))"""
 NAMES = ("resnet50.a1_in1k", "vit_base_patch16_224.augreg_in21k_ft_in1k", "convnext")
 
 
@@ -78,10 +80,21 @@ def test_charts_are_as_wide_as_the_screen_with_readable_labels(opened: Any, widt
     assert charts.evaluate_all("boxes => boxes.every(box => box.scrollWidth <= box.clientWidth)")
     boxes = charts.locator("text:visible").evaluate_all("texts => texts.map(text => text.getBoundingClientRect())")
     assert min(min(box["width"], box["height"]) for box in boxes) > 9
-    cross = """texts => texts.map(text => text.getBoundingClientRect()).some((a, i, all) => all.slice(0, i).some(b =>
-      a.left < b.right && b.left < a.right && a.top + 2 < b.bottom && b.top + 2 < a.bottom))"""
     for chart in charts.all():
-        assert not chart.locator("text:visible").evaluate_all(cross)
+        assert not chart.locator("text:visible").evaluate_all(CROSS)
+
+
+@WIDTHS
+def test_names_of_points_have_room(opened: Any, width: int) -> None:
+    page = opened("several", width)
+    for value in range(page.locator("#all-accuracy option").count()):
+        page.locator("#all-accuracy select").select_option(index=value)
+        names = page.locator("#all-accuracy g > text:visible")
+        assert page.locator("#all-accuracy circle:visible").count() == 3
+        assert 1 <= names.count() <= 3
+        assert not names.evaluate_all(CROSS)
+        assert page.evaluate(CUT) == []
+    assert page.locator("#all-accuracy .bars").evaluate("box => box.scrollWidth <= box.clientWidth")
 
 
 @WIDTHS
@@ -93,8 +106,7 @@ def test_controls_and_map_have_readable_labels(opened: Any, width: int) -> None:
     for chart in ("#r0-means svg", "#r0-map svg"):
         assert 9 < min(page.locator(f"{chart} text").evaluate_all(heights)) < 20
         assert page.locator(chart).bounding_box()["width"] <= 1000
-    fits = "box => box.scrollWidth <= box.clientWidth"
-    assert page.locator("#r0-map .bars").evaluate(fits)
+        assert page.locator(chart).evaluate("chart => chart.parentNode.scrollWidth <= chart.parentNode.clientWidth")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     lines = """heads => heads.map(head => {
       const text = document.createTreeWalker(head, NodeFilter.SHOW_TEXT).nextNode(), range = document.createRange();

@@ -4,7 +4,10 @@ const everything = document.getElementById("everything");
 
 // A menu shows the child of its target element that is selected.
 all("select[data-target]").forEach(s => s.addEventListener("change", () =>
-  [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; })));
+  {
+  [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; });
+  place();
+}));
 
 // Links open folded sections, and on paper all sections are open.
 const open = address => {
@@ -123,6 +126,26 @@ all(".look").forEach(box => {
   [detector, set, slider].forEach(control => control.addEventListener("input", draw));
   draw();
 });
+
+// On a narrow screen, names of points go to the side with room, or are left out.
+const place = () => all(".points").forEach(svg => {
+  const frame = svg.getBoundingClientRect(), taken = [];
+  const fits = own => own.left >= frame.left && own.right <= frame.right &&
+    !taken.some(t => own.left < t.right && t.left < own.right && own.top + 2 < t.bottom && t.top + 2 < own.bottom);
+  if (frame.width) all("g > text", svg).forEach(name => {
+    name.style.display = "";
+    const is = name.dataset.side ||= name.getAttribute("text-anchor");
+    const found = [is, is === "start" ? "end" : "start"].some(side => {
+      name.setAttribute("text-anchor", side);
+      name.setAttribute("dx", side === "start" ? 8 : -8);
+      return fits(name.getBoundingClientRect());
+    });
+    if (found) taken.push(name.getBoundingClientRect()); else name.style.display = "none";
+  });
+});
+addEventListener("resize", place);
+document.addEventListener("toggle", place, true);
+place();
 
 // Mark elements wider than the screen until they are scrolled to the end.
 const hint = () => all(".scroll, .scrolls").forEach(s => {
