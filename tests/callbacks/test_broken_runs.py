@@ -297,10 +297,10 @@ def test_kept_predictions_hold_no_intermediate_results():
         "hidden",
         "model",
         "backbone",
-        "_memo",
+        "memoized",
         "_versions",
         "_fields",  # of the tensors above, by name
     }
     for outputs in (outputs for batches in kept for outputs in batches):
         assert set(vars(outputs)) <= fields
-        assert not outputs._memo
+        assert not outputs.memoized
