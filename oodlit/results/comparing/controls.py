@@ -98,7 +98,8 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             )
     training = frame[(frame["control"] == "training") & (frame["ci_low"] > 0.5) & (frame["auroc"] > CLOSER)]
     if len(training):
-        shown = [_shown(row) for row in training.sort_values("auroc", ascending=False).to_dict("records")]
+        rows = training.sort_values("auroc", ascending=False)
+        shown = [f"{name} {100 * auroc:.1f} %" for name, auroc in zip(rows["detector"], rows["auroc"], strict=True)]
         yield Finding(
             "controls",
             f"some detectors score training images higher than other ID images (AUROC {some(shown, 5)}; expected 50 %)."
@@ -128,10 +129,6 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
                 f"with {some([*map(str, as_good.index)], 5)}, an untrained network separates the OOD sets at least as"
                 " well as the trained one, so their AUROC does not show what the network learned",
             )
-
-
-def _shown(row: dict[object, object]) -> str:
-    return f"{row['detector']} {100 * float(str(row['auroc'])):.1f} %"
 
 
 def _rows(

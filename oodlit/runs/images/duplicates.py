@@ -84,12 +84,9 @@ def digests_of(images: Tensor) -> Tensor:
         rows = (rows.float() if rows.dtype.itemsize < 4 else rows) + 0.0  # -0 is 0
         rows = rows.contiguous().view(torch.int32 if rows.dtype.itemsize == 4 else torch.int64)
     weights = _weights(rows.shape[1], str(rows.device))
-    return torch.cat([_sums(part.long(), weights) for part in torch.split(rows, 64)])
-
-
-def _sums(rows: Tensor, weights: Tensor) -> Tensor:
+    parts = (part.long() for part in torch.split(rows, 64))
     # The low bits of many values are 0: those above are mixed into them.
-    return ((rows ^ (rows >> 16) ^ (rows >> 32)) * weights).sum(dim=1)
+    return torch.cat([((part ^ (part >> 16) ^ (part >> 32)) * weights).sum(dim=1) for part in parts])
 
 
 @lru_cache(maxsize=8)
