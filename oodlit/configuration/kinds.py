@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import jsonargparse
 
 from oodlit.base.errors import UnknownNameError, UsageError
+from oodlit.base.text.resolve import ObjectName
 
 UNTYPED = (Any, object, Parameter.empty)
 PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, PurePath, Enum)
@@ -21,7 +22,7 @@ PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, Pu
 def members(kind: Any) -> tuple[Any, ...]:
     """Return the member types of a union; for any other type, that type alone."""
     if get_origin(kind) is Annotated:
-        return members(get_args(kind)[0])
+        return () if kind == ObjectName else members(get_args(kind)[0])
     if get_origin(kind) in (Union, UnionType):
         return tuple(member for part in get_args(kind) for member in members(part))
     return (kind,)

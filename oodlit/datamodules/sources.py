@@ -109,11 +109,10 @@ class DatasetSource(IndexedSource):
         groups: Sequence[int] | None = None,
         labelled: bool = True,
     ) -> None:
-        given: object = dataset
-        if not isinstance(given, MapDataset):
-            hint = "pass the data set of the loader, loader.dataset" if hasattr(given, "dataset") else "define both"
+        if not isinstance(dataset, MapDataset):
+            hint = "pass loader.dataset" if hasattr(dataset, "dataset") else "define both"  # type: ignore[unreachable]
             raise InvalidArgumentError(
-                f"DatasetSource: expected a data set with __len__ and __getitem__, got {type(given).__name__}; {hint}"
+                f"DatasetSource: expected a data set with __len__ and __getitem__, got {type(dataset).__name__}; {hint}"
             )
         self.dataset, self.keys, self.groups, self.labelled = dataset, keys, groups, labelled
         _check_lengths("DatasetSource", len(dataset), "item", keys=keys, groups=groups)

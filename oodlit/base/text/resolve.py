@@ -2,8 +2,12 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Annotated, TypeAlias
 
 from oodlit.base.errors import UnknownNameError
+
+ObjectName: TypeAlias = Annotated[str, "name of an object"]
+"""Text that stands for an object: a configuration builds the object, as if the type did not accept text."""
 
 
 def resolve(kind: str, name: str, known: Mapping[str, str] | Iterable[str]) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor
 from oodlit.base.checks import check_choice, check_items, plain_mode
 from oodlit.base.errors import InvalidArgumentError, NotFittedError
 from oodlit.base.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.base.text.resolve import ObjectName
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.contract.registry import as_detector
 from oodlit.detectors.distances.knn import KNN
@@ -83,13 +84,12 @@ class Combined(Combination):
 
     def __init__(
         self,
-        parts: Sequence[Detector | str] | None = None,
+        parts: Sequence[Detector | ObjectName] | None = None,
         calibration: Literal["train", "validation"] = "train",
         size: int = TrainSample.default_rows,
     ) -> None:
         built: Any = [as_detector(part) for part in parts] if isinstance(parts, list | tuple) else parts
-        if parts is not None:
-            check_items("Combined", "parts", built, Detector)
+        check_items("Combined", "parts", [] if parts is None else built, Detector)
         super().__init__([Mahalanobis(), Energy(), KNN()] if parts is None else built, size)
         if not self.nested_detectors():
             raise InvalidArgumentError("Combined: expected at least one part, got none")

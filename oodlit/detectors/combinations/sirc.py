@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError, RequirementError
 from oodlit.base.outputs import Head, Outputs, Scores
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.contract.registry import as_detector
 from oodlit.detectors.formulas.combination import PRESERVED, Combination
 from oodlit.detectors.logits.entropy import Entropy
@@ -63,7 +63,7 @@ class SIRC(Combination):
     )
 
     def __init__(
-        self, s1: Detector | str | None = None, s2: Detector | str | None = None, size: int = TrainSample.default_rows
+        self, s1: GivenDetector = None, s2: GivenDetector = None, size: int = TrainSample.default_rows
     ) -> None:
         own, second = as_detector(s1), as_detector(s2)
         first = MSP() if own is None else own

@@ -2,5 +2,6 @@
 
 from oodlit.detectors.contract.detector import Detector, TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract.registry import GivenDetector
 
-__all__ = ["Detector", "Reference", "TrainFreeDetector"]
+__all__ = ["Detector", "GivenDetector", "Reference", "TrainFreeDetector"]

@@ -3,13 +3,16 @@
 import inspect
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeAlias
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.plugins import DETECTORS, Plugins, name_problem, plugins, working
-from oodlit.base.text.resolve import resolve
+from oodlit.base.text.resolve import ObjectName, resolve
 from oodlit.detectors.contract.class_paths import construct, import_class, signature
 from oodlit.detectors.contract.detector import Detector
+
+GivenDetector: TypeAlias = Detector | ObjectName | None
+"""A detector, or the name of one with its default settings; None = the default of the argument."""
 
 
 def detectors() -> dict[str, type[Detector]]:

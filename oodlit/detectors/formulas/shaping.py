@@ -14,7 +14,7 @@ from oodlit.base.fractions import exact_number
 from oodlit.base.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
-from oodlit.detectors.contract.registry import as_detector, detector_hint
+from oodlit.detectors.contract.registry import GivenDetector, as_detector, detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics, TrainSample
 
@@ -40,7 +40,7 @@ class Shaping(Detector):
     then: Detector | None
     """Detector that scores the new logits; None = `Energy()`."""
 
-    def __init__(self, then: Detector | str | None = None) -> None:
+    def __init__(self, then: GivenDetector = None) -> None:
         super().__init__()
         self.then = self._check_then(then)
 

@@ -6,7 +6,7 @@ import torch
 
 from oodlit.base.checks import check_choice
 from oodlit.base.outputs import Features
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import (
     Shaped,
@@ -61,7 +61,7 @@ class ASH(Shaping):
     )
 
     def __init__(
-        self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | str | None = None
+        self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: GivenDetector = None
     ) -> None:
         super().__init__(then)
         check_choice("ASH", "variant", variant, ("s", "p", "b"))

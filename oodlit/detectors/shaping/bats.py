@@ -4,7 +4,7 @@ from typing import ClassVar, final
 
 from oodlit.base.checks import check_positive
 from oodlit.base.outputs import Features, Head
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
 
@@ -44,7 +44,7 @@ class BATS(Shaping):
         " does not state how l was chosen, so their values of l count as tuned on OOD data",
     )
 
-    def __init__(self, spread: float = 1.05, then: Detector | str | None = None) -> None:
+    def __init__(self, spread: float = 1.05, then: GivenDetector = None) -> None:
         super().__init__(then)
         check_positive("BATS", spread=spread)
         self.spread = spread

@@ -3,7 +3,7 @@
 from typing import ClassVar, final
 
 from oodlit.base.outputs import Features, Head
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
@@ -46,7 +46,7 @@ class DICE(Shaping):
         "https://arxiv.org/abs/2111.09805",
     )
 
-    def __init__(self, percentile: float = 70.0, then: Detector | str | None = None) -> None:
+    def __init__(self, percentile: float = 70.0, then: GivenDetector = None) -> None:
         super().__init__(then)
         self.percentile = check_percentile("DICE", percentile)
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts, Outputs, Scores
-from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
+from oodlit.detectors.contract import GivenDetector, Reference, TrainFreeDetector
 from oodlit.detectors.contract.registry import as_detector, detector_hint
 from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.detectors.logits.energy import Energy
@@ -49,7 +49,7 @@ class RankFeat(TrainFreeDetector):
         "uses the last block only, without the paper's fusion with the preceding block",
     )
 
-    def __init__(self, then: Detector | str | None = None) -> None:
+    def __init__(self, then: GivenDetector = None) -> None:
         super().__init__()
         then = as_detector(then)
         if then is not None and not scores_alone(then, {"logits"}):

@@ -8,7 +8,7 @@ import torch
 from oodlit.base.checks import number_of
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Features, Head
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
@@ -61,9 +61,7 @@ class ReAct(Shaping):
         "the default threshold is the 99th percentile, as in the NINCO and ViM evaluations; the authors use the 90th",
     )
 
-    def __init__(
-        self, percentile: float = 99.0, threshold: float | None = None, then: Detector | str | None = None
-    ) -> None:
+    def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: GivenDetector = None) -> None:
         super().__init__(then)
         if threshold is not None and math.isnan(number_of(threshold)):
             raise InvalidArgumentError(

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 import torch
 
 from oodlit.base.outputs import Features
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping, check_non_negative, non_negative_features, num_kept
 
@@ -46,7 +46,7 @@ class SCALE(Shaping):
         "only the post-hoc score of the paper, without its training method",
     )
 
-    def __init__(self, percentile: float = 85.0, then: Detector | str | None = None) -> None:
+    def __init__(self, percentile: float = 85.0, then: GivenDetector = None) -> None:
         super().__init__(then)
         self.percentile = check_percentile("SCALE", percentile)
 

@@ -6,7 +6,7 @@ import torch
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import Features, Head
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import GivenDetector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
@@ -46,7 +46,7 @@ class VRA(Shaping):
         "the 1st and 99th percentiles are the default; the preset p60-p95 has the percentiles of the paper",
     )
 
-    def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | str | None = None) -> None:
+    def __init__(self, low: float = 1.0, high: float = 99.0, then: GivenDetector = None) -> None:
         super().__init__(then)
         self.low = check_percentile("VRA", low, small=True)
         self.high = check_percentile("VRA", high)
