@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 MAX_DEPTH = 12
+MAX_SHOWN = 100_000
+"""Characters of a description in a record. A function may hold a data module, whose trainer takes millions."""
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "timm", "PIL", "numpy", "open_clip"}
 """Libraries with objects that show all settings in their repr."""
 _WITH_PARTS = (list, tuple, set, frozenset, Mapping, functools.partial, FunctionType, MethodType)
@@ -37,9 +39,13 @@ def describe(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """Describe a transform for people: its repr, or its description if the repr contains an address."""
+    """Describe a transform for people: its repr, or its description if the repr contains an address.
+
+    Of a long text, the beginning and a hash of the whole.
+    """
     text = repr(value)
-    return describe(value) if " at 0x" in text else text
+    text = describe(value) if " at 0x" in text else text
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({hash_of(text)})"
 
 
 class Description:
@@ -126,10 +132,9 @@ def _own_calls(kind: type) -> Iterator[FunctionType]:
     """Yield the methods that run when an object of a custom class is called."""
     for name in ("__call__", "forward"):
         owner = next((k for k in kind.__mro__ if name in vars(k)), None)
-        if owner is not None and owner.__module__.partition(".")[0] not in _LIBRARIES:
-            function = vars(owner)[name]
-            if isinstance(function, FunctionType):
-                yield function
+        is_own = owner is not None and owner.__module__.partition(".")[0] not in _LIBRARIES
+        if is_own and isinstance(function := vars(owner)[name], FunctionType):
+            yield function
 
 
 def _of_array(value: Any) -> str:
@@ -146,9 +151,8 @@ def _has_complete_repr(value: object) -> bool:
     """Return whether `repr(value)` describes it completely: no address, set or custom step in it."""
     if not _is_of_library(value) or isinstance(value, _WITH_PARTS):
         return False
-    text = repr(value)
-    inner = getattr(value, "transforms", ())
-    return " at 0x" not in text and "{" not in text and all(map(_has_complete_repr, _steps(value, inner)))
+    text, steps = repr(value), _steps(value, getattr(value, "transforms", ()))
+    return " at 0x" not in text and "{" not in text and all(map(_has_complete_repr, steps))
 
 
 def _steps(value: object, inner: object) -> list[object]:

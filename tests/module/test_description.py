@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from oodlit import OODModule
 from oodlit.backbones.identity import examine
 from oodlit.base.fingerprint import difference
-from oodlit.base.value_description import describe
+from oodlit.base.value_description import MAX_SHOWN, describe, shown
 from oodlit.testing.backbones import TinyConvNet
 
 
@@ -198,3 +198,17 @@ def test_a_transform_that_cannot_be_tried_is_identified_by_its_code(one, other):
     with pytest.warns(UserWarning, match=r"^net: the transform .* accepts neither pictures .* nor tensors.*"):
         hashes = [examine(t, "net")[0] for t in (one, other, one)]
     assert hashes[0] == hashes[2] != hashes[1]
+
+
+def test_a_record_keeps_the_beginning_of_a_long_description_and_tells_two_apart() -> None:
+    """A transform that uses a data module holds its trainer, too: 30 million characters in run.json."""
+
+    def holding(values: list[int]):
+        return lambda image: small(image) * len(values)
+
+    long = list(range(100_000))
+    texts = {shown(holding(values)) for values in (long, [*long, 1], [*long, 2])}
+    assert len(texts) == 3
+    assert all(MAX_SHOWN < len(text) < MAX_SHOWN + 40 for text in texts)
+    assert shown(holding(long)) in texts
+    assert shown(holding([1, 2])) == describe(holding([1, 2]))
