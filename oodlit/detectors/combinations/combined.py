@@ -88,9 +88,10 @@ class Combined(Combination):
         calibration: Literal["train", "validation"] = "train",
         size: int = TrainSample.default_rows,
     ) -> None:
-        built: Any = [as_detector(part) for part in parts] if isinstance(parts, list | tuple) else parts
-        check_items("Combined", "parts", [] if parts is None else built, Detector)
-        super().__init__([Mahalanobis(), Energy(), KNN()] if parts is None else built, size)
+        own: Any = [Mahalanobis(), Energy(), KNN()] if parts is None else parts
+        built = [as_detector(one, "detector in Combined") for one in own] if isinstance(own, list | tuple) else own
+        check_items("Combined", "parts", built, Detector)
+        super().__init__(built, size)
         if not self.nested_detectors():
             raise InvalidArgumentError("Combined: expected at least one part, got none")
         check_choice("Combined", "calibration", calibration, ("train", "validation"))

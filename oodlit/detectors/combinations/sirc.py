@@ -65,13 +65,13 @@ class SIRC(Combination):
     def __init__(
         self, s1: GivenDetector = None, s2: GivenDetector = None, size: int = TrainSample.default_rows
     ) -> None:
-        own, second = as_detector(s1), as_detector(s2)
+        own, second = (as_detector(s, "detector in SIRC") for s in (s1, s2))
         first = MSP() if own is None else own
         super().__init__([first] if second is None else [first, second], size)
         self._check_recorded("use other detectors")
         if not (first.log_probability or isinstance(first, Entropy)):
             raise InvalidArgumentError(
-                f"SIRC: expected s1 to be MSP(), Entropy() or a detector of log probabilities, got {own!r}"
+                f"SIRC: expected s1 to be MSP(), Entropy() or a detector of log probabilities, got {s1!r}"
             )
         self.needs = frozenset({"features"} if s2 is None else ())
         if s2 is None:

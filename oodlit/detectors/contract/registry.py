@@ -57,8 +57,7 @@ def _problem(name: str, kind: Any) -> str:
 def _built_in() -> dict[str, type[Detector]]:
     package = import_module("oodlit.detectors")
     found: dict[str, type[Detector]] = {}
-    for name in package.__all__:
-        kind = getattr(package, name)
+    for kind in (getattr(package, name) for name in package.__all__):
         if isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind):
             if kind.key() in found:
                 raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} have the same key")
@@ -66,7 +65,7 @@ def _built_in() -> dict[str, type[Detector]]:
     return found
 
 
-def find(name: str) -> type[Detector]:
+def find(name: str, what: str = "detector") -> type[Detector]:
     """Find the detector class for a key or class name in any case, or for the dotted path of a custom class.
 
     Raises:
@@ -79,11 +78,15 @@ def find(name: str) -> type[Detector]:
     """
     if "." in name:
         return import_class(name, Detector)
-    return detectors()[resolve("detector", name, readable_names())]
+    return detectors()[resolve(what, name, readable_names())]
 
 
-def as_detector(given: object) -> Any:
+def as_detector(given: object, what: str = "detector") -> Any:
     """Build the detector of a name, see `find`, with its default settings; return anything else unchanged.
+
+    Args:
+        given: A name, or anything else.
+        what: What the name stands for, in the message of the error.
 
     Raises:
         UnknownNameError: There is no such detector.
@@ -92,7 +95,7 @@ def as_detector(given: object) -> Any:
         >>> as_detector("Mahalanobis++"), as_detector(3)
         (MahalanobisPlusPlus(), 3)
     """
-    return construct(find(given), {}, Detector) if isinstance(given, str) else given
+    return construct(find(given, what), {}, Detector) if isinstance(given, str) else given
 
 
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:

@@ -90,7 +90,7 @@ class Shaping(Detector):
         Raises:
             InvalidArgumentError: It cannot.
         """
-        then = as_detector(then)
+        then = as_detector(then, f"detector in {type(self).__name__}(then=...)")
         if then is None or isinstance(then, Shaping) or scores_alone(then, {"logits", "features"}):
             self.log_probability = then is not None and then.log_probability
             return then

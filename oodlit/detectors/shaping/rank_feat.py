@@ -51,7 +51,7 @@ class RankFeat(TrainFreeDetector):
 
     def __init__(self, then: GivenDetector = None) -> None:
         super().__init__()
-        then = as_detector(then)
+        then = as_detector(then, "detector in RankFeat(then=...)")
         if then is not None and not scores_alone(then, {"logits"}):
             raise InvalidArgumentError(
                 f"RankFeat: expected then=... to be a train-free detector of logits, got {then!r}{detector_hint(then)}"
