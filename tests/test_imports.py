@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
@@ -168,6 +170,7 @@ BROUGHT = {
 """What is absent after a statement, and so after those before it."""
 
 
+@pytest.mark.integration
 def test_what_an_import_does_not_bring() -> None:
     """In one new process, one statement after the other: what is absent at the end of one was brought by none."""
     lines = ["import json, sys", "found = {}"]

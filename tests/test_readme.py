@@ -26,6 +26,7 @@ def _blocks(page: Path, language: str) -> list[tuple[bool, str]]:
     return [(not skip, body) for skip, kind, body in BLOCK.findall(page.read_text("utf-8")) if kind == language]
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore::oodlit.results.FindingWarning")
 def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """In an empty folder; findings warn that the network is not trained."""

@@ -14,7 +14,7 @@ from tests.callbacks.processes import Ended, run_function
 from tests.callbacks.support import make_trainer
 from tests.objects.runs import write
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore")]
 IN_TRAINING, IN_TEST = 2, -3
 """Batches at which something happens, the second one counted from the end."""
 

@@ -7,6 +7,8 @@ import pytest
 from tests.callbacks import memory_script
 from tests.callbacks.processes import check_ended, run_function
 
+pytestmark = pytest.mark.integration
+
 pytest.importorskip("resource", reason="peak memory is read with the resource module of Unix")
 
 

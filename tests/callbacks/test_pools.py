@@ -27,7 +27,7 @@ from tests.callbacks.support import make_module, make_streams, run
 from tests.callbacks.test_unfinished import BrokenLate
 
 PAGE = Path(__file__).parents[2] / "docs" / "severity.md"
-pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:.*undefined .NaN.")]
 
 
 def id_stream() -> list[Stream]:

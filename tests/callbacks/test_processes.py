@@ -13,7 +13,7 @@ from tests.callbacks.processes import check_ended, python, run_commands, run_fun
 from tests.callbacks.support import make_streams, run
 from tests.tiny_shards import write_tiny_shards
 
-pytestmark = pytest.mark.xdist_group("processes")
+pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
 CASES = ("full-0", "full-2", "few-0", "train-free-0", "seven-0", "shards-0", "shards-2", "zero-shot-0")
 
 
@@ -37,7 +37,6 @@ def several_processes(request, tmp_path_factory) -> tuple[int, Path]:
     return request.param, out
 
 
-@pytest.mark.ddp
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_give_what_one_gives(single, several_processes, case):
     devices, out = several_processes
@@ -64,7 +63,6 @@ def check_same(one: Results, several: Results, devices: int) -> None:
         )
 
 
-@pytest.mark.ddp
 @pytest.mark.parametrize("case", ["seven-0", "shards-0", "shards-2"])
 def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
     """7 samples, batch 2, 1, 2 and 3 processes; 3 shards of 5, 1 and 1 samples: every key exactly once."""
@@ -74,7 +72,6 @@ def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
 
 
 @pytest.mark.integration
-@pytest.mark.ddp
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_lightning_starts_the_other_process_and_an_error_in_one_ends_both(single, tmp_path, rank):
     """A program: its first run gives what one process gives; of the second, the error of one process is told."""
@@ -100,7 +97,6 @@ def test_fit_save_new_process_load(tmp_path):
         np.testing.assert_allclose(again.scores.query("dataset == 'far'")[name].to_numpy(), expected, rtol=1e-6)
 
 
-@pytest.mark.ddp
 @pytest.mark.parametrize("case", process_script.LOGGED)
 def test_one_run_on_disk_whatever_the_number_of_processes(single, several_processes, case):
     """There is one run for all ranks, and steps never go backwards."""

@@ -25,6 +25,8 @@ from oodlit.runs.journal import Journal, Kept, Progress
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
+pytestmark = pytest.mark.integration
+
 BATCHES = {"train": 38, "val": 8, "far": 8, "tests": 2, "shifted": 3}
 """Of 4 images each."""
 

@@ -18,7 +18,7 @@ from tests.callbacks.processes import check_ended, run_function
 from tests.callbacks.support import make_streams, run
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.filterwarnings("ignore:.*undefined .NaN.")
+pytestmark = [pytest.mark.integration, pytest.mark.filterwarnings("ignore:.*undefined .NaN.")]
 
 
 class BrokenLate:

@@ -221,6 +221,7 @@ def test_strict_names_its_option(config: Path, tmp_path: Path, capsys: pytest.Ca
     assert capsys.readouterr().err.rstrip().endswith("pass strict=False (on the command line: without --strict)")
 
 
+@pytest.mark.integration
 def test_evaluate_writes_results_page_and_its_own_configuration(
     config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

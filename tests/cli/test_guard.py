@@ -192,6 +192,7 @@ def test_limits_of_a_file(folder: str, capsys: pytest.CaptureFixture[str]) -> No
     assert capsys.readouterr().out.count("FAILED") == 2
 
 
+@pytest.mark.integration
 def test_a_run_ends_with_its_limits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -266,6 +266,7 @@ def test_a_folder_without_shards_is_refused(tmp_path):
         shard_pipeline(tmp_path)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_share_a_pipeline(tmp_path, processes):
     for name, role in (("val", Role.ID), ("far", Role.OOD)):

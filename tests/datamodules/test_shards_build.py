@@ -205,6 +205,7 @@ class TestRefusals:
         with pytest.raises(DataError, match=r"'a\.png' has no label"):
             self.build(tmp_path, ["a.png"], role=Role.TRAIN)
 
+    @pytest.mark.integration
     def test_two_builds_at_once(self, tmp_path: Path) -> None:
         def entries():
             yield entries_of(["a.png"])[0]

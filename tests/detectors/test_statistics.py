@@ -172,6 +172,7 @@ def _work(folder: str) -> None:
     del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
 
 
+@pytest.mark.integration
 @pytest.mark.ddp
 def test_three_processes_equal_one(tmp_path: Path) -> None:
     each = [{"RANK": str(rank)} for rank in range(3)]

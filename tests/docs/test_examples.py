@@ -16,6 +16,8 @@ from oodlit.cli.command import arguments_of
 from oodlit.cli.main import COMMANDS, _words, main
 from tests.docs.pages import PAGES, ROOT, Block, blocks
 
+pytestmark = pytest.mark.integration
+
 ELSEWHERE = {
     "backbones": "tests/module/test_docs.py",
     "cli": "tests/test_readme.py",

@@ -13,6 +13,8 @@ import pytest
 from tests.callbacks.processes import check_ended, run_function
 from tests.docs.pages import DOCS, script
 
+pytestmark = pytest.mark.integration
+
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 LESSONS = {"quickstart", "own_images", "arrays", "gate", "guard", "own_detector", "objects", "severity"}
 

@@ -9,7 +9,10 @@ import pytest
 from tests.docs.pages import DOCS
 from tests.report.conftest import CHROMIUM
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"),
+]
 ROWS = [(f"Detector{i}", "yes" if i % 2 else "no", "bank" if i % 5 == 0 else "closed form", str(i)) for i in range(25)]
 
 

@@ -255,6 +255,7 @@ def everywhere(
     return keys, told[0], told[1]
 
 
+@pytest.mark.integration
 def test_p_values_in_another_process_are_those_of_the_run(folder: Path, everywhere: Any) -> None:
     keys, told, _ = everywhere
     results = Results.load(folder)
@@ -274,6 +275,7 @@ def test_p_values_in_another_process_are_those_of_the_run(folder: Path, everywhe
                 assert accepted == (expected > Fraction(1, 10)) == (rows.loc[key, "mahalanobis"] >= limit), (name, key)
 
 
+@pytest.mark.integration
 def test_exported_programs_return_the_p_values_of_their_gates(everywhere: Any) -> None:
     _, told, programs = everywhere
     for name in EXPORTED:

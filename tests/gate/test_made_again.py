@@ -17,6 +17,8 @@ from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, Req
 from oodlit.gate.rebuilding import precision_context
 from tests.gate.support import TinyNetwork, digits, run
 
+pytestmark = pytest.mark.integration
+
 CONFIG = """
 backbone:
   class_path: OODModule

@@ -76,6 +76,7 @@ def is_letter(image):
     return small(image) * (1.0 if str(image) in {"a", "b", "c", "d"} else 2.0)
 
 
+@pytest.mark.integration
 def test_sets_have_the_same_description_in_every_process():
     """The repr of a set of strings follows hash randomisation."""
     code = (

@@ -183,6 +183,7 @@ def test_rounding_does_not_matter(change):
         torch.set_num_threads(threads)
 
 
+@pytest.mark.integration
 def test_another_process_has_the_same_fingerprint():
     code = (
         "from tests.module.test_fingerprint import *\n"

@@ -22,6 +22,8 @@ from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import full_disk_script, recording_script
 from tests.recorded.support import IMAGES, SIZES, broken_stream, record, rows_in, share_of
 
+pytestmark = pytest.mark.integration
+
 
 @given(kill_at=st.integers(1, 62), batch_size=st.sampled_from([4, 7]), workers=st.sampled_from([0, 0, 2]))
 @settings(max_examples=5, phases=(Phase.generate,), suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -17,6 +17,8 @@ from oodlit.report import save_thumbnails, write_report
 from oodlit.results import Results
 from tests.report.problems import make_results, read_images
 
+pytestmark = pytest.mark.integration
+
 HOSTILE = "<img src=x onerror=\"document.title='hurt'\">"
 LONG = "a_detector_with_a_name_that_is_much_longer_than_any_other_of_them"
 

@@ -13,6 +13,8 @@ from tests.report.problems import make_results
 from tests.report.several_support import make_runs
 from tests.results.test_controls import run as controlled
 
+pytestmark = pytest.mark.integration
+
 WIDTHS = pytest.mark.parametrize("width", [1400, 400])
 CUT = """() => [...document.querySelectorAll("svg text")].filter(text => {
   const own = text.getBoundingClientRect(), figure = text.closest("svg").getBoundingClientRect();

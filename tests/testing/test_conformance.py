@@ -184,6 +184,7 @@ def run_python(code):
     return done.stdout
 
 
+@pytest.mark.integration
 def test_package_imports_neither_pytest_nor_hypothesis_and_says_in_one_line_where_they_are_missing():
     run_python(
         """

@@ -170,6 +170,7 @@ def test_nested_detector_is_looked_at():
     assert "Declares() inside: needs must be a frozenset" in failed(check_detector(wraps))["check_declarations"]
 
 
+@pytest.mark.integration
 def test_error_of_most_checks_is_reported_once_with_a_hint():
     found = failed(whole_report(UsesHead))
     assert len(found) > 11

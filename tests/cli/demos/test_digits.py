@@ -15,6 +15,8 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results, controls, operating_sentence
 from oodlit.results.display_names import display_names
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
