@@ -50,7 +50,7 @@ def export(
     ]
     if len(results) > 1:
         if missing := [str(path) for path in results if not path.exists()]:
-            raise UsageError(f"folder {missing[0]} does not exist; for names, write --detectors KNN,MSP")
+            raise UsageError(f"folder {missing[0]} does not exist; to choose detectors, write --detectors KNN,MSP")
         if bibtex or prior is not None:
             raise UsageError(f"--bibtex and --prior: expected one folder of results, got {len(results)}")
     if len(chosen) > 1:

@@ -1,4 +1,4 @@
-"""Pictures with boxes: unknown objects that were found, missed, or taken for a known class."""
+"""Pictures with boxes: unknown objects that were found, dismissed, or taken for a known class."""
 
 import base64
 import io
@@ -20,7 +20,7 @@ __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 SIDE = 320
 """Longest side of a stored picture, in pixels; smaller images keep their size."""
 
-COLOURS = {"found": (46, 160, 67), "missed": (150, 150, 150), "taken": (217, 72, 15), "false": (36, 89, 168)}
+COLOURS = {"found": (46, 160, 67), "dismissed": (150, 150, 150), "taken": (217, 72, 15), "false": (36, 89, 168)}
 """Colors of found objects, objects without a hit, objects taken for a known class, and unknown boxes without object."""
 
 
@@ -94,7 +94,7 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
     for number, (corners, image) in enumerate(
         zip(scored.objects.boxes.tolist(), scored.objects.image.tolist(), strict=True)
     ):
-        state = "found" if found.found[number] else "missed" if found.dismissed[number] else "taken"
+        state = "found" if found.found[number] else "dismissed" if found.dismissed[number] else "taken"
         label = ""
         if state == "taken":
             code = int(scored.boxes["prediction"].iloc[best[number]])

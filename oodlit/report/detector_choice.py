@@ -34,23 +34,23 @@ def choose(shown: Shown) -> ChosenDetector | None:
     times = _answer_times(shown)
     lowest = min(passing, key=lambda name: (rates[name], times[name]))
     detector = next((name for name in passing if times[name] <= CLEARLY_FASTER * times[lowest]), lowest)
-    best, count, unit = percent_text(rates[lowest]), len(passing), shown.unit
+    best, count, unit = f"{percent_text(rates[lowest])} {_where(shown)}", len(passing), shown.unit
     equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
-    same = f", like {shown.listed(equal)}" if equal else ""
-    by = " and by ".join(list(tables) if both else list(tables)[:1])
-    among = f"among the best by {by} ({_where(shown)}; not significantly worse than the best)"
-    which = f"{unit}s {among}{f' that fail {how}' if how else ''}"
+    same = f"; equal to {shown.listed(equal)}" if equal else ""
+    group, rule = " and by ".join(list(tables) if both else list(tables)[:1]), "not significantly worse than the best"
+    among = f"among the best by {group} ({_where(shown)}; {rule})"
+    which = f"{unit}s that {f'fail {how} and ' if how else ''}are among the best by {group} ({rule})"
     short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
     text = f"it is the only {unit} {among}"
     if count > 1:
-        text = f"it has the lowest FPR ({best}{same}) of the {count} {which}"
+        text = f"it has the lowest FPR ({best}{same}) of {count} {which}"
     elif members[1:]:
         text = f"of the {len(members)} {unit}s {among}, it alone fails {how}"
     if detector != lowest:
         text = (
             f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
-            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}, against"
-            f" {percent_text(rates[detector])}) of the {count} {which}"
+            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}; {detector} has"
+            f" {percent_text(rates[detector])}) of {count} {which}"
         )
     others = shown.listed([name for name in members if name != detector])
     others = f" Also among the best: {others}." if others else ""

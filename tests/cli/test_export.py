@@ -80,7 +80,9 @@ def test_names_are_separated_by_commas(names: str, folder: Path, capsys: pytest.
 
 def test_names_separated_by_blanks_have_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", str(folder), "--detectors", "KNN", "MSP"]) == 2
-    assert "MSP does not exist; for names, write --detectors KNN,MSP" in " ".join(capsys.readouterr().err.split())
+    assert "MSP does not exist; to choose detectors, write --detectors KNN,MSP" in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_several_runs_make_one_table_whose_rows_are_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ class LaRD(Detector):
     same_order_as: ClassVar = {
         "mahalanobis": (
             "with mean pooling, the features are the channel means of the last block, and both detectors use"
-            " the nearest class under one covariance"
+            " the nearest class, with one covariance for all classes"
         )
     }
     reference = Reference(

@@ -87,8 +87,8 @@ class ActSub(Detector):
         2025,
         "https://arxiv.org/abs/2508.21695",
         "the bank has at most 50,000 images, whereas the authors use 10 % of ImageNet (128,116 images) and, for a"
-        " ViT, the nearest of the centers of k-means; dim is at most the rank of the head; negative energies and"
-        " cosines keep the order of scores, whereas the authors' product reverses it",
+        " ViT, the nearest center of k-means; dim is at most the rank of the head; where energies or cosines are"
+        " negative, the authors' product reverses the order of scores, whereas this one keeps it",
     )
 
     def __init__(

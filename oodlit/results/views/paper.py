@@ -210,7 +210,7 @@ def _notes(results: RunResults, places: list[Place], table: list[PaperColumn], *
         yield "In columns without bold, no detector is distinguishable from the best."
     for name, sets in results.settings.aggregates.items():
         if any(column.dataset == name for column in table):
-            yield f"{name} is the mean over {', '.join(sets)}, each over all images of the set, not over classes."
+            yield f"{name} is the mean over {', '.join(sets)}, each computed from all images of the set together."
     if intervals:
         yield f"Brackets show {confidence} confidence intervals; averages have none."
 

@@ -27,7 +27,7 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {', '.join(unknown)}; known: {', '.join(sorted(INVARIANCES))}"
     unnamed = sorted(detector.tuned_presets - detector.presets.keys())
-    assert not unnamed, f"tuned_presets contains names that presets does not: {', '.join(unnamed)}"
+    assert not unnamed, f"tuned_presets contains names that are missing from presets: {', '.join(unnamed)}"
     reference = getattr(detector, "reference", None)
     assert isinstance(reference, Reference), "the reference is missing; declare oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]

@@ -133,7 +133,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     named = order.argsort()[present].tolist()
     renamed = _scores_of_classes(factory, rename_classes(problem(), order), keep=named)
     if renamed is None:
-        raise AssertionError(f"the detector fits classes {present}, but not the same classes renamed to {named}")
+        raise AssertionError(f"the fit works with classes {present}, but fails if they are renamed to {named}")
     assert_same_scores(renamed, scores, what=f"classes {present} renamed to {named}", rtol=1e-4)
 
 

@@ -80,8 +80,8 @@ def _compare(before: dict[str, Tensor], after: dict[str, Tensor], step: str) -> 
 
 @clause(
     "layouts",
-    "Memory layouts do not change scores. Neither does the number of axes after the channels of hidden activations,"
-    " unless it raises a clear error.",
+    "Memory layouts do not change scores. Hidden activations (batch, channels, ...) with one, two or three axes of"
+    " positions get the same scores, or raise a clear error.",
 )
 def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""

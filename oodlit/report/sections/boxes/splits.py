@@ -1,4 +1,4 @@
-"""The headline of every OOD split: metrics per box, and how many unknown objects were found or missed."""
+"""The headline of every OOD split: metrics per box, and how many unknown objects were found or dismissed."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,7 +11,7 @@ from oodlit.report.headline import Cell, percent_text
 from oodlit.report.section import Section, ShownBoxes
 
 TAU = "threshold of the OOD score: boxes below it are called unknown"
-_GROUPS = {True: ("per box", "without objects"), False: ("open set", "unknown objects found or missed")}
+_GROUPS = {True: ("per box", "without objects"), False: ("open set", "unknown objects found or dismissed")}
 
 
 def sections(shown: ShownBoxes) -> Iterator[Section]:
