@@ -12,7 +12,7 @@ from .support import Box, Plain
 from .test_results import made
 
 
-def test_objects_are_found_missed_or_taken_for_a_known_class() -> None:
+def test_objects_are_found_dismissed_or_taken_for_a_known_class() -> None:
     places = [(0, 0, 10, 10), (20, 0, 30, 10), (40, 0, 50, 10)]
     split = Plain(
         [
@@ -28,7 +28,7 @@ def test_objects_are_found_missed_or_taken_for_a_known_class() -> None:
     marks = marks_of(found, "g", "near")
     assert marks["near/1"] == []
     assert [(m.state, m.label) for m in marks["near/0"]] == [
-        ("found", ""), ("taken", "dog"), ("missed", ""), ("false", "")
+        ("found", ""), ("taken", "dog"), ("dismissed", ""), ("false", "")
     ]  # fmt: skip
     assert marks["near/0"][3].corners == (60, 60, 70, 70)
     assert picture_keys(found) == ["near/0"]
@@ -43,7 +43,7 @@ def test_boxes_are_drawn_where_they_are() -> None:
     assert drawn.getpixel((20, 20)) == (0, 0, 0)
     assert drawn.getpixel((49, 37)) == COLOURS["taken"]  # cut at the border
     assert image.getpixel((10, 20)) == (0, 0, 0)
-    with pytest.raises(InvalidArgumentError, match="found, missed, taken, false, got 'lost'"):
+    with pytest.raises(InvalidArgumentError, match="found, dismissed, taken, false, got 'lost'"):
         Mark((0.0, 0.0, 1.0, 1.0), "lost")
 
 
