@@ -69,7 +69,7 @@ class DatasetInfo:
         if self.id_classes == 0:
             raise InvalidArgumentError(
                 f"pool {self.name!r}: the number of known classes, which sets the size of each severity level, is"
-                " unknown: the network returns no logits; pass class_names of the ID set"
+                " unknown: the network returns no logits and the ID set has no class names; pass its class_names"
             )
         try:
             level_starts(num_classes, self.id_classes)
