@@ -50,4 +50,4 @@ def detector(name: str, *, fitted: bool = False, out: Path | None = None) -> Non
         file.parent.mkdir(parents=True, exist_ok=True)
         write_text(file, text)
     say(f"{folder}: edit {words['module']}.py, its test and its page (see README.md), then run")
-    say(f"  pip install -e {folder} && pytest {folder} && oodlit check --plugins")
+    say(f"  pip install -e '{folder}[test]' && pytest {folder} && oodlit check --plugins")
