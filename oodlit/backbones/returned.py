@@ -130,7 +130,7 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
     elif _is_of_one_sign(values) and _is_constant(values.sum(dim=1), values, tolerance):
         likeness = f"probabilities (each row of the first batch sums to {float(values[0].sum()):.4g})"
     elif len(values) > 2 and any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):  # two rows may agree
-        likeness = "log-probabilities (up to one factor, all rows of the first batch have the same log-sum-exp)"
+        likeness = "log-probabilities (after scaling, all rows of the first batch have the same log-sum-exp)"
     if likeness:
         warn(
             f"{name}: its outputs look like {likeness}, but detectors require logits. Pass the network without its"

@@ -125,7 +125,7 @@ def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
         return 0
     asked = bool({"-h", "--help"} & set(rest))
     if rest and not asked:
-        raise UsageError(f"unknown option: {rest[0]}; expected a command first")
+        raise UsageError(f"expected a command before the option {rest[0]}")
     table = Table.grid(padding=(0, 3))
     for name, target in COMMANDS.items():
         if tuple(name.split())[: len(words)] == words:

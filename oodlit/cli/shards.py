@@ -88,7 +88,7 @@ def build(
     if labels is not None and name not in ("imagenet_val", "imagenet_c"):
         raise UsageError(f"--labels is for imagenet_val and imagenet_c, not for {name!r}")
     if name == "imagenet21k" and file_list is not None:
-        raise UsageError("--file_list is not supported for imagenet21k; use --split for a list of files")
+        raise UsageError("imagenet21k does not support --file_list; pass --split, a CSV of file and part")
     how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check, "max_pixels": max_pixels}
     description = descriptions().get(name)
     if flat and class_names is not None:

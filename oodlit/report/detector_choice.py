@@ -49,8 +49,8 @@ def choose(shown: Shown) -> ChosenDetector | None:
     if detector != lowest:
         text = (
             f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
-            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}; {detector} has"
-            f" {percent_text(rates[detector])}) of {count} {which}"
+            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}) of {count}"
+            f" {which}; {detector} has {percent_text(rates[detector])}"
         )
     others = shown.listed([name for name in members if name != detector])
     others = f" Also among the best: {others}." if others else ""

@@ -97,7 +97,7 @@ def test_module_can_be_run() -> None:
         ("list", "missing required argument: KIND"),
         ("evaluate", "missing required options: --backbone, --data"),
         ("evaluate --config /nowhere/run.yaml", "--config: cannot read /nowhere/run.yaml (No such file or directory)"),
-        ("--bogus", "unknown option: --bogus"),
+        ("--bogus", "expected a command before the option --bogus"),
     ],
 )
 def test_usage_errors_are_one_line_with_exit_code_2(

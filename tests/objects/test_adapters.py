@@ -169,7 +169,7 @@ def test_a_function_must_give_boxes_for_each_image() -> None:
     boxes = ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(1, 2))
     reader = FunctionReader(lambda images: [boxes], network=backbone())
     assert reader.head_problem == "no class layer was given"
-    with pytest.raises(RequirementError, match="layer 'conv' is missing from ImageBoxes"):
+    with pytest.raises(RequirementError, match="add layer 'conv' to hidden of each ImageBoxes"):
         reader.read(IMAGES[:1], {"conv": 9})
 
 

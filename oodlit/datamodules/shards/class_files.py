@@ -74,7 +74,7 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> Classes:
     elif root.is_file():
         found = _of_tar(root, is_class)
     else:
-        raise DataError(f"{root} does not exist; expected a folder of class folders or tars, or a tar")
+        raise DataError(f"{root} does not exist; expected a tar, or a folder of class folders or tars")
     if not found:
         raise DataError(f"{root}: found no class folder and no <class>.tar; pass the folder that contains the classes")
     return dict(sorted(found.items()))

@@ -80,7 +80,7 @@ class CADRef(PredictedMeanDetector):
             return level, False
         self.note(
             f"the mean {self.confidence} of the training images ({level:.4g}) is too small to divide distances by;"
-            f" using how far it exceeds the mean of the median logits ({excess:.4g}) instead"
+            f" using its excess over the mean of the median logits ({excess:.4g}; 1 if there is none) instead"
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 

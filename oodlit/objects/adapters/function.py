@@ -85,6 +85,6 @@ class FunctionReader(ClassLayerReader):
             if boxes.features is not None:
                 self.class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
-                raise RequirementError(f"layer {missing[0]!r} is missing from ImageBoxes.hidden of the FunctionReader")
+                raise RequirementError(f"FunctionReader: add layer {missing[0]!r} to hidden of each ImageBoxes")
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

@@ -48,7 +48,7 @@ class ClassifiedBoxes:
 
 
 def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> float:
-    r"""Boxes of ID classes on unknown objects per box of these classes.
+    r"""Share of the boxes of ID classes that lie on unknown objects.
 
     This is the mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
     Boxes of a class are counted by falling confidence until they reach `recall` of its ID objects; boxes of equal

@@ -139,7 +139,7 @@ def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
         slack = 1e-6 * float(before.abs().max())
         worse = (after < before - slack).nonzero().flatten().tolist()
         assert not worse, (
-            f"near a class mean, the score fell from {float(before[worse[0]]):.8g} to {float(after[worse[0]]):.8g}"
+            f"at a class mean, the score fell from {float(before[worse[0]]):.8g} to {float(after[worse[0]]):.8g}"
         )
 
 
