@@ -7,12 +7,8 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import DOCS
-from tests.report.conftest import CHROMIUM
 
-pytestmark = [
-    pytest.mark.integration,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)"),
-]
+pytestmark = pytest.mark.integration
 ROWS = [(f"Detector{i}", "yes" if i % 2 else "no", "bank" if i % 5 == 0 else "closed form", str(i)) for i in range(25)]
 
 
@@ -23,9 +19,7 @@ def _table(rows: list[tuple[str, ...]]) -> str:
 
 
 @pytest.fixture(params=[1400, 400])
-def page(request: Any, tmp_path: Path) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
+def page(request: Any, browser: Any, tmp_path: Path) -> Iterator[Any]:
     parts = [(DOCS / "site" / name).read_text(encoding="utf-8") for name in ("extra.css", "table_filter.js")]
     file = tmp_path / "page.html"
     file.write_text(
@@ -33,12 +27,10 @@ def page(request: Any, tmp_path: Path) -> Iterator[Any]:
         f"<script>{parts[1]}</script>",
         encoding="utf-8",
     )
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_page(viewport={"width": request.param, "height": 900})
-        opened.goto(file.as_uri())
-        yield opened
-        browser.close()
+    opened = browser.new_page(viewport={"width": request.param, "height": 900})
+    opened.goto(file.as_uri())
+    yield opened
+    opened.close()
 
 
 def test_long_tables_are_filtered_by_text_and_by_value(page: Any) -> None:
