@@ -68,13 +68,10 @@ def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None =
     options["detectors"] = [pair for pair, (title, name) in pairs.items() if name in known[title]]
     table = paper_table(dataclasses.replace(joined, table=rows), **options)
     kept = {*zip(rows["dataset"], rows["metric"], strict=True), *(c[:2] for c in several.columns if c.reason)}
-    places: list[Any] = []
-    for run in several.runs.values():
-        wanted = options.get("metrics")
-        own = summary(run, wanted and [metric for metric in wanted if metric in set(run.table["metric"])])
-        places += own.columns.tolist()
-    lost = dict.fromkeys(f"{name}: {heading(metric)}" for name, metric in places if (name, metric) not in kept)
-    notes = [f"Not compared: {', '.join(lost)}. Each network divides these images differently."] if lost else []
+    wanted, own = options.get("metrics"), several.runs.values()
+    places: Any = [summary(run, wanted and [m for m in wanted if m in set(run.table["metric"])]).columns for run in own]
+    lost = dict.fromkeys(f"{n}: {heading(m)}" for found in places for n, m in found if (n, m) not in kept)
+    notes = [f"Not compared: {', '.join(lost)} (predictions differ between networks)."] if lost else []
     return dataclasses.replace(table, notes=(*table.notes, *notes, *several.alerts))
 
 

@@ -51,6 +51,9 @@ def find(results: RunResults) -> list[Finding]:
         of_scores = [Finding("chance", UNTRAINED)]
     found = [*of_scores, *_published(results), *_contaminated(results), *_tied(results)]
     found += control_findings(results) if results.settings.controls else []
+    if results.run.backbone.one_shape is False:
+        text = "the images of this run differ in shape, so detectors may separate data sets by size; resize all images"
+        found.append(Finding("sizes", f"{text} to one shape"))
     return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
 
 

@@ -109,7 +109,7 @@ def test_several_runs_make_one_table_whose_rows_are_pairs(tmp_path: Path, capsys
 def test_the_footnote_of_several_runs_names_the_columns_that_are_left_out() -> None:
     runs = make_runs(2, 2, 8)
     note = next(note for note in pairs_table(runs).notes if note.startswith("Not compared: "))
-    assert note.startswith("Not compared: val: ID-AUROC. ")
+    assert note.startswith("Not compared: val: ID-AUROC (")
     left_out = [note for note in pairs_table(runs, metrics=["auroc", "oscr"]).notes if "Not compared" in note]
     assert left_out == []  # no column was left out
 
