@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from oodlit.base.errors import InvalidArgumentError
 
-__all__ = ["Module", "check_package", "pl", "silent_trainer"]
+__all__ = ["LIGHTNING_LOGGERS", "Module", "check_package", "pl", "silent_trainer"]
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -24,6 +24,9 @@ else:
     _name = _loaded or os.environ.get(CHOICE, OURS)
     os.environ[CHOICE] = _name
     pl = import_module(_name)
+
+
+LIGHTNING_LOGGERS = ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")
 
 
 def silent_trainer(*callbacks: "pl.Callback", **options: Any) -> "pl.Trainer":

@@ -107,7 +107,8 @@ class Head:
         bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
         if bias.shape != self.weight.shape[:1]:
             raise InvalidArgumentError(
-                f"Head: expected bias of shape ({self.weight.shape[0]},), one per class, got {tuple(bias.shape)}"
+                "Head: expected weight of shape (classes, features) and bias of shape (classes,), got weight of shape"
+                f" {tuple(self.weight.shape)} and bias of shape {tuple(bias.shape)}"
             )
         object.__setattr__(self, "weight", at_least_float32(self.weight.detach(), "Head.weight"))
         object.__setattr__(self, "bias", at_least_float32(bias.detach(), "Head.bias"))

@@ -13,7 +13,7 @@ from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
-from oodlit.report import save_pictures, write_object_report
+from oodlit.report import save_pictures, write_report
 from oodlit.runs.boxes.recorder import BOXES, BoxRecorder, BoxSettings, probe_boxes
 from oodlit.runs.choice import Probe
 from oodlit.runs.record import Record
@@ -98,4 +98,4 @@ class ObjectDetection(WithDetectors):
     def draw(self, results: ObjectResults, datamodule: Any, folder: Path) -> None:
         """Draw pictures of boxes and the page."""
         save_pictures(results, folder, datamodule.read_images)
-        write_object_report(results, folder / "report.html", folder=folder)
+        write_report(results, folder / "report.html")

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from oodlit._lightning import silent_trainer
+from oodlit._lightning import LIGHTNING_LOGGERS, silent_trainer
+from oodlit.backbones.loading import quiet_loggers
 from oodlit.callbacks.detection import OODDetection
 from oodlit.detectors.contract.every import every_detector
 from oodlit.detectors.contract.fitting import GivenDetectors
 from oodlit.recorded.arrays import Given, GivenHead
 from oodlit.recorded.data import RecordedData
-from oodlit.recorded.from_arrays import recorded_parts
+from oodlit.recorded.from_arrays import KEYS, recorded_parts
 from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results
 
@@ -71,17 +72,8 @@ def evaluate_arrays(
         >>> results.value("mean_auroc", dataset="near", detector="msp") > 0.7
         True
     """
-    module, data = recorded_parts(
-        id=id,
-        ood=ood,
-        train=train,
-        shift=shift,
-        unit_tests=unit_tests,
-        head=head,
-        class_names=class_names,
-        name=name,
-        batch_size=batch_size,
-    )
+    arguments = locals()
+    module, data = recorded_parts(**{key: arguments[key] for key in KEYS})
     return run_recorded(module, data, detectors, out=out, **evaluation)
 
 
@@ -102,7 +94,8 @@ def run_recorded(
         out: See `evaluate_arrays`.
         evaluation: Further arguments of `OODDetection`.
     """
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet_loggers(*LIGHTNING_LOGGERS):
+        warnings.filterwarnings("ignore", message=".*LeafSpec")  # Lightning's own use of torch
         if detectors is None:  # nobody asked for those that do not apply; the record has the reasons
             detectors, _ = every_detector()
             given = evaluation.pop("record", dict)

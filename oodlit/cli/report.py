@@ -26,9 +26,8 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
     from oodlit.report import load_results, write_report
 
     folders = dict(zip(run_names(results), results, strict=True))
-    page = write_report(
-        {name: load_results(folder) for name, folder in folders.items()}, out or _default(results), folders=folders
-    )
+    runs = {name: load_results(folder) for name, folder in folders.items()}
+    page = write_report(runs, out or _default(results), folders=folders, say=say)
     say(f"Report: {page}")
 
 

@@ -27,7 +27,6 @@ from oodlit.module import OODModule
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
 _LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
 _MAX_VALUES = 2**30
-_PASS = "call Gate.load(..., model=network), where network is an nn.Module or OODModule with the weights of the run"
 
 
 class NetworkFiles(NamedTuple):
@@ -42,6 +41,12 @@ class NetworkFiles(NamedTuple):
     source: Path
     started_in: Path | None = None
     weights: Path | None = None
+
+    @property
+    def advice(self) -> str:
+        """How to pass the network."""
+        has = "the weights of the run" if self.weights is None else "the same layers; the gate has its weights"
+        return f"call Gate.load(..., model=network), where network is an nn.Module or OODModule with {has}"
 
     def find(self, file: object) -> object:
         """Return a recorded file of weights: as recorded, or relative to the working folder of the run."""
@@ -139,7 +144,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
         backbone = f"{LOCAL}{files.find(backbone.removeprefix(LOCAL))}"
     if weights is not None and isinstance(backbone, nn.Module):
         backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
-    with _rebuilding(record, source):
+    with _rebuilding(record, files):
         return OODModule(
             backbone, transform=transform, weights=file if weights is None else weights, name=record.name, **arguments
         )
@@ -149,12 +154,14 @@ def _of_configuration(record: GateBackbone, files: NetworkFiles) -> tuple[nn.Mod
     """Build the network that the configuration of the run describes, and its transform."""
     described, source = record.configuration.get("backbone"), files.source
     if described is None:
-        raise InvalidArgumentError(f"{source}: the network was built in code, which run.json cannot describe; {_PASS}")
+        raise InvalidArgumentError(
+            f"{source}: the network was built in code, so no record describes it; {files.advice}"
+        )
     if MASK in str(described):
         raise InvalidArgumentError(
-            f"{source}: the network has an argument with a secret, which run.json masks ({MASK}); {_PASS}"
+            f"{source}: the network has an argument with a secret, which the record masks ({MASK}); {files.advice}"
         )
-    with _rebuilding(record, source):
+    with _rebuilding(record, files):
         made = make(plan(_with_files(described, files), nn.Module, "backbone"))
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
@@ -181,11 +188,12 @@ def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def _rebuilding(record: GateBackbone, source: Path) -> Iterator[None]:
+def _rebuilding(record: GateBackbone, files: NetworkFiles) -> Iterator[None]:
     """Draw random weights from the seed of the run, keep the caller's random state, and explain a failure."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(record.configuration.get("seed", 0)))
         try:
             yield
         except OodlitError as error:
-            raise InvalidArgumentError(f"{source}: the network cannot be rebuilt ({error}); {_PASS}") from error
+            text = f"{files.source}: the network cannot be rebuilt ({error}); {files.advice}"
+            raise InvalidArgumentError(text) from error

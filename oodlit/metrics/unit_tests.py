@@ -1,6 +1,7 @@
 """Synthetic images that no classifier should accept: how many of the tests fail."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor
@@ -129,29 +130,24 @@ def _compute_passes(images: Images) -> Value:
     return failures._replace(value=len(images.groups) - failures.value)
 
 
-ENTRIES = (
-    MetricEntry(
-        name="unit_test_failures",
-        better="lower",
-        of=(Role.UNIT_TEST,),
-        text="number of unit tests with more than {limit} % of their images accepted",
-        function=unit_test_failures,
-        compute=_compute_failures,
-        order=130,
-        by_threshold=True,
-        is_count=True,
-        of_set=True,
-    ),
-    MetricEntry(
-        name="unit_test_passes",
-        better="higher",
-        of=(Role.UNIT_TEST,),
-        text="number of unit tests with at most {limit} % of their images accepted",
-        function=unit_test_failures,
-        compute=_compute_passes,
-        order=131,
-        by_threshold=True,
-        is_count=True,
-        of_set=True,
-    ),
+_FAILURES = MetricEntry(
+    name="unit_test_failures",
+    better="lower",
+    of=(Role.UNIT_TEST,),
+    text="number of unit tests with more than {limit} % of their images accepted",
+    function=unit_test_failures,
+    compute=_compute_failures,
+    order=130,
+    by_threshold=True,
+    is_count=True,
+    of_set=True,
 )
+_PASSES = replace(
+    _FAILURES,
+    name="unit_test_passes",
+    better="higher",
+    text="number of unit tests with at most {limit} % of their images accepted",
+    compute=_compute_passes,
+    order=131,
+)
+ENTRIES = (_FAILURES, _PASSES)

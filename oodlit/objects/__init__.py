@@ -28,6 +28,6 @@ if TYPE_CHECKING:
     from oodlit.report import Mark as Mark
     from oodlit.report import draw_boxes as draw_boxes
     from oodlit.report import save_pictures as save_pictures
-    from oodlit.report import write_object_report as write_object_report
+    from oodlit.report import write_report as write_report
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

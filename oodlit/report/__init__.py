@@ -2,7 +2,7 @@
 
 from oodlit.report.box_pictures import Mark, draw_boxes, save_pictures
 from oodlit.report.headline import partial_text
-from oodlit.report.page import load_results, render, write_object_report, write_report
+from oodlit.report.page import load_results, render, write_report
 from oodlit.report.pairs import pairs_table
 from oodlit.report.summary import chosen_detector, summary_table
 from oodlit.report.thumbnails import clear_thumbnails, keys_to_show, save_thumbnails
@@ -20,6 +20,5 @@ __all__ = [
     "save_pictures",
     "save_thumbnails",
     "summary_table",
-    "write_object_report",
     "write_report",
 ]

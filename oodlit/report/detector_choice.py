@@ -36,7 +36,8 @@ def choose(shown: Shown) -> ChosenDetector | None:
     detector = next((name for name in passing if times[name] <= CLEARLY_FASTER * times[lowest]), lowest)
     best, count, unit = f"{percent_text(rates[lowest])} {_where(shown)}", len(passing), shown.unit
     equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
-    same = f"; equal to {shown.listed(equal)}" if equal else ""
+    faster = ", but faster" if all(times[lowest] < times[name] for name in equal) else ""
+    same = f"; equal to {shown.listed(equal)}{faster}" if equal else ""
     group, rule = " and by ".join(list(tables) if both else list(tables)[:1]), "not significantly worse than the best"
     among = f"among the best by {group} ({_where(shown)}; {rule})"
     which = f"{unit}s that {f'fail {how} and ' if how else ''}are among the best by {group} ({rule})"

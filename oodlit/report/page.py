@@ -77,7 +77,11 @@ def load_results(directory: str | os.PathLike[str]) -> AnyRun:
 
 
 def render(
-    results: Mapping[str, AnyRun], *, folders: Mapping[str, Path] | None = None, pages: Mapping[str, str] | None = None
+    results: Mapping[str, AnyRun],
+    *,
+    folders: Mapping[str, Path] | None = None,
+    pages: Mapping[str, str] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> str:
     """Render the page.
 
@@ -86,6 +90,7 @@ def render(
         folders: Folder of the results of each run, with thumbnails. None (default) = no thumbnails.
         pages: Addresses of separate pages by name; the runs are then linked instead of shown. None (default) = show all
             runs on this page.
+        say: Called with the first sentences of the comparison of several runs, for a terminal.
 
     Returns:
         HTML; names are escaped.
@@ -101,6 +106,9 @@ def render(
     ]
     all_displayed = {name: displayed(result) for name, result in results.items()}
     several = _several(kind, {names[name]: result for name, result in all_displayed.items()}, names, pages)
+    if say and several:
+        for line in (*several["left_out"], *several["conclusions"], several["answers"][0]):
+            say(line)
     return TEMPLATES.get_template("page.html").render(
         title=f"{several['title'] if several else runs[0]['title']} - oodlit report",
         several=several,
@@ -132,7 +140,11 @@ def _several(
 
 
 def write_report(
-    results: AnyRun | Mapping[str, AnyRun], path: str | os.PathLike[str], *, folders: Mapping[str, Path] | None = None
+    results: AnyRun | Mapping[str, AnyRun],
+    path: str | os.PathLike[str],
+    *,
+    folders: Mapping[str, Path] | None = None,
+    say: Callable[[str], object] | None = None,
 ) -> Path:
     """Write the page atomically.
 
@@ -144,6 +156,7 @@ def write_report(
         path: File to write; its folder is created if needed. For one run without `folders`, thumbnails are read from
             this folder.
         folders: Folder of the results of each run.
+        say: Called with the first sentences of the comparison of several runs, such as `print`.
 
     Returns:
         The path.
@@ -154,24 +167,10 @@ def write_report(
         results, folders = {name: results}, {name: target.resolve().parent}
     pages = page_names(target.stem, results) if len(results) > 1 else {}
     texts = {target.with_name(page): render({name: results[name]}, folders=folders) for name, page in pages.items()}
-    texts[target] = render(results, folders=folders, pages=pages or None)
+    texts[target] = render(results, folders=folders, pages=pages or None, say=say)
     target.parent.mkdir(parents=True, exist_ok=True)
     write_files({file: text.encode("utf-8") for file, text in texts.items()})
     return target
-
-
-def write_object_report(
-    results: ObjectResults, path: str | os.PathLike[str], *, folder: str | os.PathLike[str] | None = None
-) -> Path:
-    """Write the page of results of boxes; see `write_report`.
-
-    Args:
-        results: A run.
-        path: File to write; its folder is created if needed.
-        folder: Folder of the pictures of the run; None (default) = the folder of the page.
-    """
-    place = Path(path).resolve().parent if folder is None else Path(folder)
-    return write_report({place.name: results}, path, folders={place.name: place})
 
 
 def page_names(stem: str, names: Collection[str]) -> dict[str, str]:

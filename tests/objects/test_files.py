@@ -326,14 +326,14 @@ def test_names_of_splits(text: str, message: str) -> None:
 
 
 def test_the_page_of_a_run_without_anything_is_made(folder: Path, tmp_path: Path) -> None:
-    from oodlit.objects import write_object_report
+    from oodlit.objects import write_report
 
     pq.write_table(pq.read_table(folder / "val.parquet").slice(0, 0), tmp_path / "val.parquet")
     splits = {"far": files(folder, "far")}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         found = evaluate_files(BoxFiles(tmp_path / "val.parquet"), splits, scores=["my_score"], t_star=0.1, bootstrap=5)
-        page = write_object_report(found, tmp_path / "page.html").read_text()
+        page = write_report(found, tmp_path / "page.html").read_text()
     assert "tau: there is no ID box" in page
     assert "no annotations, so no box counts as hitting an object" in page
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from oodlit.cli.listing import listing
-from oodlit.objects import ObjectSettings, metrics, write_object_report
+from oodlit.objects import ObjectSettings, metrics, write_report
 from oodlit.objects.metrics.registry import box_metrics, meaning
 from oodlit.objects.results.summary import headline_metrics, summary_tables
 
@@ -58,7 +58,7 @@ def test_listing_and_page_explain_it(tmp_path, capsys) -> None:
     facts = shown[shown.index("\nhit_share\n") :].splitlines()[2:5]
     assert "  better: higher" in facts
     assert "  of data sets: OOD" in facts
-    page = write_object_report(example(), tmp_path / "report.html").read_text()
+    page = write_report(example(), tmp_path / "report.html").read_text()
     assert page.count("share of the boxes that hit &lt;an&gt; object") >= 2  # the heading of its column, and the terms
 
 

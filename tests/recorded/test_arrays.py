@@ -1,6 +1,7 @@
 """Evaluation of existing features and logits in place of images and network."""
 
 import json
+import logging
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from safetensors.torch import save_file
 
 import oodlit
 from oodlit import Gate, Head, Results, Role, evaluate_arrays
+from oodlit._lightning import LIGHTNING_LOGGERS
 from oodlit.callbacks import OODDetection
 from oodlit.cli.main import main
 from oodlit.datamodules.datamodule import OODDataModule
@@ -332,3 +334,17 @@ def test_an_invalid_description_is_an_error(module, sets, tmp_path, capsys, more
 def test_features_take_the_place_of_backbone_and_data(capsys, words, message):
     assert main(["evaluate", *words, "--detectors", "[MSP]"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_nothing_is_printed(sets, capfd):
+    levels = {name: logging.getLogger(name).level for name in LIGHTNING_LOGGERS}
+    evaluate_arrays(id=sets[Role.ID], ood=sets[Role.OOD], detectors=["MSP"])
+    assert capfd.readouterr() == ("", "")
+    assert {name: logging.getLogger(name).level for name in LIGHTNING_LOGGERS} == levels
+
+
+def test_a_transposed_head_is_named_with_both_shapes(sets, module):
+    weight, bias = module.head.weight, module.head.offset
+    shapes = rf"weight of shape \({weight.shape[1]}, {weight.shape[0]}\) and bias of shape \({weight.shape[0]},\)"
+    with pytest.raises(InvalidArgumentError, match=rf"expected weight of shape \(classes, features\) .*got {shapes}"):
+        evaluate_arrays(id=sets[Role.ID], ood=sets[Role.OOD], head=(weight.T, bias))

@@ -12,7 +12,7 @@ from oodlit.cli.running.outcome import print_outcome
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import ObjectResults
 from oodlit.objects.results.summary import headline_metrics
-from oodlit.report import load_results, render, write_object_report, write_report
+from oodlit.report import load_results, render, write_report
 from oodlit.report.section import Section, ShownBoxes
 from oodlit.report.sections.boxes import SECTIONS
 from oodlit.results import Results
@@ -156,5 +156,5 @@ def test_names_are_escaped(tmp_path: Path) -> None:
     named = ObjectResults(
         found.boxes, found.images, found.objects, found.table, found.run.with_entries({"title": "<i>"})
     )
-    page = write_object_report(named, tmp_path / "report.html").read_text()
+    page = write_report(named, tmp_path / "report.html").read_text()
     assert "<h1>&lt;i&gt;</h1>" in page

@@ -87,7 +87,7 @@ def test_the_time_of_the_network_counts(runs: dict[str, Results], slow: str) -> 
     [chosen] = {*same} - {slow}
     view = pair_view(Several(same))
     assert view["facts"][0].value.startswith(f"{chosen} with ")
-    assert re.search(f"it has the lowest FPR .*; equal to {slow} with detector_02", view["answers"][0])
+    assert re.search(f"it has the lowest FPR .*; equal to {slow} with detector_02, but faster\\)", view["answers"][0])
 
 
 def test_a_network_that_takes_half_the_time_outweighs_the_lowest_fpr(runs: dict[str, Results]) -> None:

@@ -1,5 +1,6 @@
 """The page of several runs: a comparison first, every run on a page of its own, and no name that is not escaped."""
 
+import html
 import re
 import warnings
 from html.parser import HTMLParser
@@ -258,8 +259,15 @@ def test_a_comparison_without_a_name_leaves_the_folders_of_the_runs_alone(
         report([folder])
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert tmp_path / "one" / "report.html" in before
+    capsys.readouterr()
     report(folders)
-    assert capsys.readouterr().out.splitlines()[-1] == f"Report: {Path('comparison', 'report.html')}"
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last == f"Report: {Path('comparison', 'report.html')}"
+    names = dict(zip(titles(runs, model_name).values(), runs.values(), strict=False))
+    assert lines[:-1] == conclusions(compare_runs(dict(list(names.items())[:2])))
+    assert lines[-1].startswith("Choose ")
+    page = Path("comparison", "report.html").read_text()
+    assert all(html.escape(line) in page for line in lines)
     after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     new = sorted(str(path.relative_to(tmp_path)) for path in after.keys() - before.keys())
     assert new == [f"comparison/report{name}.html" for name in ("-one", "-two", "")]

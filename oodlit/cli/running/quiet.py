@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from rich.progress import Progress
 
-from oodlit._lightning import pl
+from oodlit._lightning import LIGHTNING_LOGGERS, pl
 from oodlit.backbones.loading import quiet_loggers
 from oodlit.base.text.singular import singular
 
@@ -117,7 +117,7 @@ def quiet() -> Iterator[Callable[[], list[str]]]:
     collector = _Collector()
     ours = logging.getLogger("oodlit")
     ours.addHandler(collector)
-    lightning = quiet_loggers("pytorch_lightning", "lightning.pytorch", "lightning_fabric")
+    lightning = quiet_loggers(*LIGHTNING_LOGGERS)
     with warnings.catch_warnings(record=True) as caught, lightning:
         warnings.simplefilter("always")
         try:

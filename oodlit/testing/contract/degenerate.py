@@ -54,10 +54,6 @@ def _constant_feature(data: Problem) -> Problem:
     return data.with_features(lambda x: x * (1 - first) + 3 * first, data.head)
 
 
-def _few_images(data: Problem) -> Problem:
-    return replace(data, train=select(data.train, slice(0, 2 * data.head.num_classes)))
-
-
 def _equal_images(data: Problem) -> Problem:
     """One image per class, repeated."""
     labels = data.train.require("labels")
@@ -68,7 +64,7 @@ def _equal_images(data: Problem) -> Problem:
 _FAULTS: dict[str, Callable[[Problem], Problem]] = {
     "dead units": Problem.without_unused_features,
     "a constant feature": _constant_feature,
-    "fewer images than dimensions": _few_images,
+    "fewer images than dimensions": lambda p: replace(p, train=select(p.train, slice(0, 2 * p.head.num_classes))),
     "identical images": _equal_images,
 }
 
