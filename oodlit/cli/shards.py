@@ -112,7 +112,7 @@ def build(
     with _kept(out), progress_bar(f"packing {name}", len(known)) as advance:
         _report(build_set(description, known, out, complete=not incomplete, progress=advance, **how), out)
     if name == "imagenet21k":
-        say(f"{known.shortfall}; see {out / 'left_out.txt'}")
+        say(f"{known.shortfall}; excluded classes and reasons: {out / 'left_out.txt'}")
 
 
 def _build_own(
@@ -125,7 +125,7 @@ def _build_own(
 
     if role is None:
         hint = str(UnknownNameError.of("data set", name, descriptions()))
-        raise UsageError(f"{hint} - For your own data set, add --role train, id, ood, shift or unit_test")
+        raise UsageError(f"{hint}. For your own data set, add --role with one of: train, id, ood, shift, unit_test")
     if incomplete:
         raise UsageError("--incomplete is only for known data sets; your own data set may have any number of images")
     with status(f"listing {source}"), naming_options(_AS_OPTIONS):
@@ -142,7 +142,7 @@ def _build_own(
 
 def _report(made: "ShardInfo", out: Path) -> None:
     classes = f", {len(made.class_names)} classes" if made.class_names else ""
-    say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}), shards: {len(made.shards)}")
+    say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards")
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def verify(
             split = f" [{report.info.split}]" if report.info.split else ""
             verdict = "ok" if report.ok else f"{len(report.problems)} problems"
             say(f"{report.folder}{split}: {report.num_samples} images, {verdict}")
-            for line in [*report.problems, *(f"not part of a sample: {stray}" for stray in report.strays)]:
+            for line in [*report.problems, *(f"file that is not part of a sample: {stray}" for stray in report.strays)]:
                 say(f"  {line}")
         found += reports
     for group in find_duplicates(found) if duplicates else []:

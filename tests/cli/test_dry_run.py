@@ -1,5 +1,6 @@
 """`oodlit evaluate --dry_run`: what a run would read and compute, and nothing else."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,7 +61,7 @@ def test_every_stream_shows_its_first_image(data: OODDataModule) -> None:
     assert "train: train, 40 images\n  first image: train/000, label 0 (cat)" in text
     assert "near: ood, 12 images\n  first image: near/000, no label, group 0 (fox)" in text
     assert "transform: None" in text
-    assert ": 4 of 4 detectors\n" in text
+    assert "detectors applicable to Net: 4 of 4\n" in text
 
 
 def test_memory_and_passes(data: OODDataModule) -> None:
@@ -75,8 +76,15 @@ def test_detectors_that_do_not_apply_are_named(data: OODDataModule) -> None:
     without = OODDataModule([one for one in data.streams if one.role is not Role.TRAIN], batch_size=4)
     text = "\n".join(lines(without))
     assert "Not applicable: KNN, ViM - need training images for the fit" in text
-    assert ": 2 of 4 detectors\n" in text
+    assert "detectors applicable to Net: 2 of 4\n" in text
     assert "for 32 images" in text
+
+
+def test_a_first_batch_without_a_usable_image_is_reported_with_the_reasons(data: OODDataModule) -> None:
+    bad = Stream("far", Role.OOD, MemorySource([Sample(str(i), b"no image") for i in range(2)]))
+    module = OODDataModule([*data.streams, bad], on_error="skip")
+    text = "\n".join(lines(module))
+    assert re.search("far: ood, 2 images\n  no image of the first batch can be used: far/0: [^;]+; far/1: ", text)
 
 
 def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -211,6 +211,8 @@ def test_out_is_never_somebody_elses_folder(run: Any, tmp_path: Path, capsys: py
     assert run() == 2
     assert "contains 'thesis.txt', which oodlit did not write" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+    assert run(None, "--out", str(tmp_path / "out" / "thesis.txt")) == 2
+    assert "thesis.txt: expected a folder, got a file; choose another folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html"])
@@ -233,8 +235,11 @@ def test_earlier_results_are_replaced_and_that_is_reported(
     assert run() == 0
     assert "will be replaced" not in capsys.readouterr().out
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
-    assert "has results of an earlier run; this run replaces them" in " ".join(capsys.readouterr().out.split())
+    text = "has results of an earlier run; this run replaces them, unless the earlier run had the same settings"
+    assert text in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
+    assert run(lambda config: config.update(detectors=["Energy"]), "--again") == 0  # the settings do not matter
+    assert "this run replaces them\n" in capsys.readouterr().out
 
 
 def test_a_run_that_was_killed_resumes_and_that_is_reported(

@@ -57,7 +57,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     assert code == 1
     assert "expected labels of 50000 images, got 4" in error
     code, out, _ = run("shards", "build", "imagenet_val", images, *options, "--incomplete")
-    assert (code, out.partition(": ")[2]) == (0, "4 images of 'imagenet_val' (id, 1000 classes), shards: 1")
+    assert (code, out.partition(": ")[2]) == (0, "4 images of 'imagenet_val' (id, 1000 classes) in 1 shard")
     assert [sample.label for sample in ShardSource(tmp_path / "out").read(0, 4)] == [0, 7, 14, 21]
     tree(tmp_path / "flat", "ILSVRC2012_val_00000005.JPEG")
     code, _, error = run("shards", "build", "imagenet_val", images, *options, "--incomplete")
@@ -90,7 +90,7 @@ def test_own_lists(tmp_path: Path, run: Run) -> None:
     (tmp_path / "list.csv").write_text('path,group\na b/1.jpg,=one\na b/2.jpg,"two, /x"\n')
     options = ("--out", tmp_path / "out", "--role", "ood", "--file_list", tmp_path / "list.csv")
     code, out, _ = run("shards", "build", "mine", images, *options)
-    assert (code, out.partition(": ")[2]) == (0, "2 images of 'mine' (ood, 2 classes), shards: 1")
+    assert (code, out.partition(": ")[2]) == (0, "2 images of 'mine' (ood, 2 classes) in 1 shard")
     assert read_info(tmp_path / "out")["test"].class_names == ("=one", "two, /x")
     assert run("shards", "build", "mine", images, *options, "--incomplete")[0] == 2
 
@@ -125,7 +125,7 @@ def test_corrupted_images_are_packed_from_shards(tmp_path: Path, run: Run) -> No
     assert code == 1
     assert "expected 50000 ID images, got 1" in error
     code, out, _ = run("shards", "build", "imagenet_c", tmp_path / "val", *options, "--incomplete")
-    assert (code, out.partition(": ")[2]) == (0, "75 images of 'imagenet_c' (shift, 75 classes), shards: 1")
+    assert (code, out.partition(": ")[2]) == (0, "75 images of 'imagenet_c' (shift, 75 classes) in 1 shard")
     code, out, _ = run("shards", "info", tmp_path / "c")
     assert "incomplete, generated" in out
     streamed = ImageNetBenchmark(

@@ -189,7 +189,7 @@ def test_a_published_split_decides(tmp_path: Path) -> None:
     assert sorted(entry.path for entry in listing) == sorted(
         f"{part}/{w}/{w}_{i}.JPEG" for w in POOL[:2] for i, part in ((0, "estimation"), (4, "test"))
     )
-    assert listing.facts["split"] == "split.csv"
+    assert (listing.facts["split"], listing.shortfall) == ("split.csv", "all images of the split were found")
     split.write_text(f"{POOL[0]}_0.JPEG,test\n{POOL[0]}_9.JPEG,test\n", encoding="utf-8")
     with pytest.raises(
         DataError, match=f"lists 2 images of {POOL[0]}, but 1 were not found .first: '{POOL[0]}_9.JPEG'"
@@ -277,7 +277,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small, "--incomplete"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "8 images of 'imagenet21k' (pool, 2 classes)" in said
-    assert "21839 classes are excluded, 18621 of them because they are missing from the source; see " in said
+    assert "21839 classes are excluded (missing from the source: 18621); excluded classes and reasons: " in said
     told = read_exclusions(out / "left_out.txt")
     assert told[POOL[0]] == "looks like a trout"
     assert len(told) == 21_841 - 2

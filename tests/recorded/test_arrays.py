@@ -323,6 +323,13 @@ def test_an_invalid_description_is_an_error(module, sets, tmp_path, capsys, more
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(("option", "value"), [("head", "fc"), ("weights", "none")])
+def test_options_of_a_network_are_refused_for_features(module, sets, tmp_path, capsys, option, value):
+    path = described(tmp_path, sets, module)
+    assert main(["evaluate", "--features", str(path), f"--{option}", value, "--out", str(tmp_path / "run")]) == 2
+    assert f"recorded features have no network; omit --{option}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -77,7 +77,9 @@ def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_p
     words += ["--cache", str(tmp_path / "cache")]
     for more in (["--strict"], ["--detectors", "[ODIN]"]):
         assert main([*words, *more]) == 1
-        assert "neither images nor the network, which odin require" in " ".join(capsys.readouterr().err.split())
+        assert "neither images nor the network, so it cannot be used with odin" in " ".join(
+            capsys.readouterr().err.split()
+        )
     assert not (tmp_path / "cache").exists()
 
 

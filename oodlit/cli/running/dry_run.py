@@ -65,7 +65,7 @@ def describe_run(
     reasons = {name: reason for name, detector in detectors.items() if (reason := detector.why_not(facts))}
     yield from unused_lines(reasons)
     kept = {name: detector for name, detector in detectors.items() if name not in reasons}
-    yield f"applicable to {facts.name}: {len(kept)} of {len(detectors)} detectors"
+    yield f"detectors applicable to {facts.name}: {len(kept)} of {len(detectors)}"
     measured = _Measured(inside, reading, _forward(module, inside, device))
     yield _memory(module, data, kept, facts, inside)
     yield from _time(data, kept, measured, device, processes)
@@ -81,7 +81,7 @@ def _of_stream(stream: Stream, batch: Mapping[str, object]) -> Iterator[str]:
     yield f"{stream.name}: {stream.role}, {len(stream):,} images"
     keys, images, labels, groups = (batch[name] for name in ("key", "image", "label", "group"))
     if not keys:
-        yield f"  the first {IMAGES} images cannot be read: {'; '.join(': '.join(one) for one in batch['skipped'])}"  # type: ignore[attr-defined]
+        yield f"  no image of the first batch can be used: {'; '.join(': '.join(one) for one in batch['skipped'])}"  # type: ignore[attr-defined]
         return
     label, group = int(labels[0]), int(groups[0])  # type: ignore[index]
     names = stream.label_names if stream.role in NAMES_OF_LABELS or stream.role is Role.SHIFT else ()
@@ -138,8 +138,8 @@ def _time(
     computing = passes * measured.forward / processes
     total = max(reading, computing) if data.num_workers else reading + computing
     yield (
-        f"measured on {len(measured.images)} images: reading and transform {1000 * measured.reading:.3g} ms per image,"
-        f" forward pass {1000 * measured.forward:.3g} ms per image ({device})"
+        f"measured on {len(measured.images)} images ({device}): {1000 * measured.reading:.3g} ms per image to read and"
+        f" transform, {1000 * measured.forward:.3g} ms per image for a forward pass"
     )
     yield (
         f"time: about {duration(total)} for {images:,} images and {passes:,} forward passes"

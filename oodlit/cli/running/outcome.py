@@ -42,9 +42,11 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     """
     if not out.exists():
         return False
-    if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
+    if not out.is_dir():
+        raise InvalidArgumentError(f"--out {out}: expected a folder, got a file; choose another folder")
+    if check_replaceable(out, keep=None if fitted is None else Path(fitted)):
         return True
-    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")}
     if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished", UNTRAINED}):
         raise InvalidArgumentError(
             f"--out {out} contains {foreign[0]!r}, which oodlit did not write; choose another folder"

@@ -242,11 +242,10 @@ def _check_earlier(asked: EvaluationOptions, console: Console | None) -> None:
     started = None if asked.again else extent(out / UNFINISHED)
     if started is not None:
         done = f"{started[0]} of {started[1]} data sets done"
-        _say(console, f"{out}: found an unfinished run ({done}); it is resumed if its settings are those of this run")
+        _say(console, f"{out}: found an unfinished run ({done}); it will be resumed if this run has the same settings")
     if is_replaced and (started is None or is_complete(out)):
-        _say(
-            console, f"{out} has results of an earlier run; this run replaces them, unless they have the same settings"
-        )
+        unless = "" if asked.again else ", unless the earlier run had the same settings"
+        _say(console, f"{out} has results of an earlier run; this run replaces them{unless}")
 
 
 def _report_complete(
@@ -289,14 +288,12 @@ def check_limits(
 def _module(asked: EvaluationOptions) -> OODModule | RecordedModule:
     backbone, head, weights = asked.backbone, asked.head, asked.weights
     if isinstance(backbone, OODModule | RecordedModule):
-        if head is not None:
-            raise InvalidArgumentError(
-                f"head={head!r}: the backbone is already an OODModule; pass head to that OODModule instead"
-            )
-        if weights != "hub":
-            raise InvalidArgumentError(
-                f"weights={weights!r}: the backbone is already an OODModule; pass weights to that OODModule instead"
-            )
+        for option, value, default in (("head", head, None), ("weights", weights, "hub")):
+            if value != default:
+                way_out = f"the backbone is already an OODModule; pass {option} to that OODModule instead"
+                if isinstance(backbone, RecordedModule):
+                    way_out = f"recorded features have no network; omit --{option}"
+                raise InvalidArgumentError(f"{option}={value!r}: {way_out}")
         backbone.acceleration = backbone.acceleration.with_options(**asked.faster)
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"

@@ -107,8 +107,8 @@ def check_recordable(detectors: GivenDetectors | None, *, strict: bool) -> None:
     beyond = [name for name, d in chosen.items() if d.required_needs & {"images", "hidden", "model"}]
     if beyond and (strict or len(beyond) == len(chosen)):
         raise RequirementError(
-            f"--cache: a cache contains neither images nor the network, which {', '.join(beyond)} require;"
-            " remove these detectors, or omit --cache"
+            f"--cache: a cache contains neither images nor the network, so it cannot be used with"
+            f" {', '.join(beyond)}; omit --cache, or leave {', '.join(beyond)} out of --detectors"
         )
 
 

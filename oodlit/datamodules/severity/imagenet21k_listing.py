@@ -38,9 +38,8 @@ class PoolListing:
     def shortfall(self) -> str:
         """One line about what is missing from the pool."""
         if (absent := self.facts.get("images_missing")) is not None:
-            return f"{absent} images of the split are missing"
-        missing = self.facts["classes_missing"]
-        return f"{len(self.reasons)} classes are excluded, {missing} of them because they are missing from the source"
+            return f"{absent} images of the split are missing" if absent else "all images of the split were found"
+        return f"{len(self.reasons)} classes are excluded (missing from the source: {self.facts['classes_missing']})"
 
     def __len__(self) -> int:
         """Number of images."""
