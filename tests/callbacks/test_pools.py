@@ -343,8 +343,10 @@ def test_what_is_no_pool(results):
         severity_pool(id_stream()[0])
     with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
         Stream("pool", Role.POOL, MemorySource([]), ("a",))
-    with pytest.raises(InvalidArgumentError, match="'val' has role id, but severity levels need a pool"):
+    with pytest.raises(InvalidArgumentError, match="'val' has role id; severity levels require a pool"):
         results.severities("val")
+    with pytest.raises(InvalidArgumentError, match="'pool' has role pool but no severities"):
+        Results(results.scores, results.table, results.run, None).severities("pool")
     with pytest.raises(UnknownNameError, match="unknown detector"):
         results.severities("pool", "odin")
     with pytest.raises(InvalidArgumentError, match="pool 'pool': the severities of the classes are missing"):

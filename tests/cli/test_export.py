@@ -54,7 +54,7 @@ def test_operating_points(folder: Path, tmp_path: Path, capsys: pytest.CaptureFi
     assert len(augrc[1].strip("0.").replace(".", "")) == 3, "three significant digits"
     assert float(augrc[1]) == pytest.approx(100 * points.joint_augrc, rel=0.005)
     assert "Images: val n = 100, near n = " in text
-    assert "if 1 % of the images are OOD. Thresholds accept at least 95 % of the ID images." in text
+    assert "They assume that 1 % of the images are OOD. Thresholds accept at least 95 % of the ID images." in text
     assert main(["export", str(folder), "--csv", "--prior", "0.5", "--max_risk", "0.001", "--detectors", "knn"]) == 0
     assert capsys.readouterr().out.splitlines()[1].startswith("knn,,,,,")
     assert main(["export", str(folder), "--latex", "--prior", "0.1", "--coverage", "0.5"]) == 0

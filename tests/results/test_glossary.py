@@ -80,7 +80,9 @@ def test_the_texts_name_the_numbers_of_the_run() -> None:
 
 def test_exported_tables_say_what_they_rest_on() -> None:
     results = make_results().recompute(rule="interpolated", bootstrap=0)
-    note = "Thresholds keep 95 % of val (n = 100) by rule 'interpolated'; near n = 60, far n = 30, tests n = 30"
+    note = (
+        "Thresholds accept 95 % of val (n = 100; threshold rule: 'interpolated'); near n = 60, far n = 30, tests n = 30"
+    )
     assert note in results.summary().attrs["note"]
     assert note.replace("%", r"\%") in results.to_latex()
     assert f"\n\n{note}" in results.to_markdown()

@@ -80,13 +80,15 @@ def test_without_a_distinguishable_detector_nothing_is_bold(results: Results) ->
     same = Results.from_scores(frame, results.datasets, ["msp", "copy"], bootstrap=0)
     table = paper_table(same)
     assert not any(cell.is_best for cell in column(table, "near", "AUROC").cells)
-    assert any("In columns without bold, no detector" in note for note in table.notes)
-    assert not any(cell.is_best for cell in column(paper_table(same, detectors=["msp"]), "near", "AUROC").cells)
+    assert any("values and no bold, no detector is" in note for note in table.notes)
+    alone = paper_table(same, detectors=["msp"])
+    assert not any(cell.is_best for cell in column(alone, "near", "AUROC").cells)
+    assert not any("no bold" in note for note in alone.notes)  # nothing was compared
 
 
 def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results) -> None:
     notes = paper_table(results, intervals=True).notes
-    assert notes[0].startswith("Thresholds keep 95 % of val (n = 100) by rule 'attained'; near n = 180")
+    assert notes[0].startswith("Thresholds accept 95 % of val (n = 100; threshold rule: 'attained'); near n = 180")
     assert "Settings: msp KNN k=3, dim=24; KNN bank_size=50, k=7." in notes
     risks = risk_table(results, prior=0.1, detectors=["mahalanobis_plus_plus", "knn"]).notes
     assert "Settings: KNN bank_size=50, k=7." in risks
@@ -117,7 +119,10 @@ def test_undefined_values_are_dashes_with_a_reason_and_never_best(results: Resul
     table = paper_table(some)
     for dataset in ("far", "average"):
         assert column(table, dataset, "FPR95").cells == (PaperCell("-"),) * 3
-    assert any(re.match(r"-: FPR95 on far is undefined for all detectors: .*\w", note) for note in table.notes)
+    assert any(
+        re.match(r"Undefined, shown as a dash: FPR95 on far for all detectors \(\w.*\)\.$", note)
+        for note in table.notes
+    )
     assert any(cell.is_best for cell in column(table, "near", "AUROC").cells)
 
 
@@ -128,7 +133,7 @@ def test_one_undefined_detector_is_named(results: Results) -> None:
     run = results.run.with_entries({"undefined": [reason]})
     table = paper_table(Results(results.scores, changed, run, None))
     assert column(table, "far", "AUROC").cells[1] == column(table, "average", "AUROC").cells[1] == PaperCell("-")
-    assert "-: AUROC on far is undefined for KNN: no scores." in table.notes
+    assert "Undefined, shown as a dash: AUROC on far for KNN (no scores)." in table.notes
 
 
 def test_rows_can_be_chosen(results: Results) -> None:

@@ -181,11 +181,11 @@ def test_images_that_two_sets_share_are_counted_once():
     rows["good"] = rows["poor"] = np.array([0.5, 0.1, 0.2, 0.5, 0.9, 0.3], dtype=np.float32)
     datasets = [DATASETS[1], DatasetInfo("a", Role.OOD), DatasetInfo("b", Role.OOD)]
     results = Results.from_scores(pd.concat([base, rows]), datasets, DETECTORS, bootstrap=0)
-    with pytest.warns(SharedImagesWarning, match=r"a, b share images: 1 of 6 images .*first: b/x\.jpg"):
+    with pytest.warns(SharedImagesWarning, match=r"a, b share images\. .*: 1 of 6 images .first: b/x\.jpg"):
         pooled = results.pooled(["a", "b"], name="both")
     assert pooled.run.counts["both"] == 5  # 1.jpg is two images: their scores differ
-    with pytest.raises(InvalidArgumentError, match="at least two different OOD sets"):
-        results.pooled(["a", "a"])
+    with pytest.raises(InvalidArgumentError, match="at least two OOD sets, each named once; got a, b, a"):
+        results.pooled(["a", "b", "a"])
     with pytest.raises(InvalidArgumentError, match=r"expected OOD sets, got val \(id\)"):
         results.pooled(["a", "val"])
 

@@ -150,8 +150,7 @@ def _averages(results: RunResults, wide: pd.DataFrame, places: Sequence[Place]) 
         own = [place for place in places if place[1].removeprefix(MEAN) == base]
         if len(own) > 1:
             values = wide[own].mean(axis=1, skipna=False)
-            bounds = [(math.nan, math.nan)] * len(values)
-            yield _made(results, (AVERAGE, base), values, bounds, [dataset for dataset, _ in own])
+            yield _made(results, (AVERAGE, base), values, [(math.nan, math.nan)] * len(wide), [name for name, _ in own])
 
 
 def _made(
@@ -197,22 +196,23 @@ def _is_tested(results: RunResults, metric: str, sets: Sequence[str]) -> bool:
 def _notes(results: RunResults, places: list[Place], table: list[PaperColumn], *, intervals: bool) -> Iterator[str]:
     run, confidence = results.run, f"{100 * results.settings.confidence:.4g} %"
     if run.dry_run:
-        yield f"Trial ({run.dry_run}): only some of the images were read."
+        yield f"This run read only some of the images ({run.dry_run})."
     if missing := interruption(run):
         yield f"Unfinished: {missing}."
     yield from _meanings(results, places)
     if any(cell.is_best for column in table for cell in column.cells):
         yield (
-            "Bold marks the best and, for FPR, AUROC and ID-AUROC, detectors that are not distinguishable from the"
-            f" best on these images (paired one-sided test, Bonferroni, {confidence})."
+            "Bold marks the best value and, for ID-AUROC and for FPR and AUROC of OOD sets, detectors that are not"
+            f" distinguishable from the best on these images (paired one-sided test, Bonferroni, {confidence})."
         )
-    if any(column.better and not any(cell.is_best for cell in column.cells) for column in table):
-        yield "In columns without bold, no detector is distinguishable from the best."
+    plain = [column.cells for column in table if column.better and not any(cell.is_best for cell in column.cells)]
+    if any(sum(cell.text != "-" for cell in cells) > 1 for cells in plain):
+        yield "In columns with several values and no bold, no detector is distinguishable from the best."
     for name, sets in results.settings.aggregates.items():
         if any(column.dataset == name for column in table):
             yield f"{name} is the mean over {', '.join(sets)}, each computed from all images of the set together."
     if intervals:
-        yield f"Brackets show {confidence} confidence intervals; averages have none."
+        yield f"Brackets show {confidence} confidence intervals, where a value has one."
 
 
 def _meanings(results: RunResults, places: Sequence[Place]) -> Iterator[str]:
@@ -220,7 +220,7 @@ def _meanings(results: RunResults, places: Sequence[Place]) -> Iterator[str]:
     known = {heading(metric): (entry, metric) for _, metric in places if (entry := entry_of(metric))}
     counts = [f", except {name}" for name, (entry, _) in known.items() if entry.is_count]
     grouped = [info.name for info in results.datasets if info.role is Role.OOD and info.class_names]
-    means = f" Those of {', '.join(grouped)} are means over the OOD classes." if grouped else ""
+    means = f" Values of {', '.join(grouped)} are means over the OOD classes." if grouped else ""
     yield f"Values are in percent{''.join(counts)}.{means}"
     for name, (entry, metric) in known.items():
         if entry.name not in ("fpr", "auroc"):
@@ -250,4 +250,4 @@ def _undefined(results: RunResults, places: Sequence[Place], names: Mapping[str,
             found.setdefault(key, []).append(names[value.detector])
     for (what, reason), own in found.items():
         who = "all detectors" if len(own) == len(names) else some(own, 5)
-        yield f"-: {what} is undefined for {who}: {reason.rstrip('.')}."
+        yield f"Undefined, shown as a dash: {what} for {who} ({reason.rstrip('.')})."

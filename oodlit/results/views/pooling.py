@@ -24,7 +24,9 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     if wrong := [f"{i.name} ({i.role})" for i in infos if i.role is not Role.OOD]:
         raise InvalidArgumentError(f"pooled: expected OOD sets, got {', '.join(wrong)}")
     if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise InvalidArgumentError(f"pooled: pass at least two different OOD sets, got {', '.join(names) or 'none'}")
+        raise InvalidArgumentError(
+            f"pooled: expected at least two OOD sets, each named once; got {', '.join(names) or 'none'}"
+        )
     frame = results.scores
     rows = frame[frame["dataset"].isin(names)]
     for info in infos:  # a set restricted to some classes is pooled with these alone
@@ -34,8 +36,8 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         warn(
-            f"{', '.join(names)} share images: {int(shared.sum())} of {len(rows)} images also occur in an"
-            f" earlier set; left out (first: {', '.join(rows.loc[shared, 'key'][:3])})",
+            f"{', '.join(names)} share images. Left out, so that each counts once: {int(shared.sum())} of"
+            f" {len(rows)} images (first: {', '.join(rows.loc[shared, 'key'][:3])})",
             SharedImagesWarning,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)

@@ -116,7 +116,8 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
             shown = "; ".join(f"{IDENTIFIES[k]}{both[k]}" for k in differing)
             raise InvalidArgumentError(
                 f"pool {dataset!r} differs between the runs {first!r} and {other!r} ({shown}); evaluate both runs on"
-                " the same classes and split, or restrict both to the same classes with results.recompute(classes=...)"
+                " the same ID images, classes and split. If only the OOD classes differ, restrict both runs to the"
+                " classes in common with results.recompute(classes=...)"
             )
 
 
@@ -152,7 +153,8 @@ def _pool(results: RunResults, dataset: str) -> DatasetInfo:
     info = results.dataset(dataset)
     if info.role is not Role.POOL or results.estimates is None:
         raise InvalidArgumentError(
-            f"{dataset!r} has role {info.role}, but severity levels need a pool; see oodlit.datamodules.severity_pool"
+            f"{dataset!r} has role {info.role}{' but no severities' if info.role is Role.POOL else ''}; severity levels"
+            " require a pool with severities, see oodlit.datamodules.severity_pool"
         )
     return info
 

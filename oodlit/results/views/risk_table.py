@@ -13,9 +13,10 @@ from oodlit.results.views.operating import ood_set, operating_points
 from oodlit.results.views.paper import PaperCell, PaperColumn, PaperTable, paper_table, settings_note
 
 _NOTE = (
-    "Values are in percent, except thresholds, if {prior:g} % of the images are OOD. Thresholds {wish}. TPR: share of"
-    " ID images that are accepted. Accepted: share of all images. Errors: OOD images and wrong predictions, as share of"
-    " the accepted images. Joint AUGRC: share of undetected errors, averaged over the accepted share. Images: {counts}."
+    "Values are in percent, except thresholds. They assume that {prior:g} % of the images are OOD. Thresholds {wish}."
+    " TPR: share of ID images that are accepted. Accepted: share of all images that are accepted. Errors: OOD images"
+    " and wrong predictions, as a share of the accepted images. Joint AUGRC: share of undetected errors, averaged over"
+    " the accepted share. Images: {counts}."
 )
 _WISHES = {
     "tpr": "accept at least {:g} % of the ID images",
@@ -66,7 +67,7 @@ def risk_table(
         cells = map(PaperCell, map(three_digits, augrc), [""] * len(names), least)
         columns.append(PaperColumn(dataset, "joint AUGRC", "lower", tuple(cells)))
         reasons = zip(shown.values(), points["reason"], strict=True)
-        notes += [f"-: {dataset}, {name}: {reason}." for name, reason in reasons if reason]
+        notes += [f"Undefined, shown as a dash: {dataset} for {name} ({reason})." for name, reason in reasons if reason]
     wish, value = next(((k, wished) for k, wished in at.items() if wished is not None), ("tpr", results.settings.tpr))
     counts = ", ".join(f"{name} n = {len(results.images(name))}" for name in (results.id_dataset.name, *sets))
     note = _NOTE.format(prior=100 * float(prior), wish=_WISHES[wish].format(100 * float(value)), counts=counts)

@@ -18,8 +18,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
     for info in results.datasets:
         present = set(rows.loc[rows["dataset"] == info.name, "metric"])
         own = results.settings.der_names[:1] if info.role is Role.SHIFT else headline_metrics(info, results.settings)
-        wanted = own if metrics is None else metrics
-        chosen += [(info.name, metric) for metric in wanted if metric in present]
+        chosen += [(info.name, metric) for metric in (own if metrics is None else metrics) if metric in present]
     for metric in metrics or ():
         if metric not in {name for _, name in chosen}:
             raise UnknownNameError.of("metric of a data set", metric, map(str, rows["metric"].unique()))
@@ -35,8 +34,8 @@ def _note(results: RunResults, datasets: Sequence[str]) -> str:
     inside = results.id_dataset.name
     counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
-    kept = f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)})"
-    return f"{kept} by rule {settings.rule!r}{'; ' if others else ''}{others}."
+    kept = f"Thresholds accept {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)}; threshold rule:"
+    return f"{kept} {settings.rule!r}){'; ' if others else ''}{others}."
 
 
 def per_class(results: RunResults, dataset: str, metric: str | None = None) -> pd.DataFrame:

@@ -69,8 +69,7 @@ def probe_boxes(module: ObjectModule, datamodule: ObjectBenchmark, *, layers: Se
     """
     images = probe_images(datamodule, datamodule.transform)
     train = [stream.name for stream in datamodule.streams if stream.role is Role.TRAIN]
-    num_train = sum(len(datamodule.annotations[name]) for name in train)
-    facts = module.probe(images, num_train, layers=layers)
+    facts = module.probe(images, sum(len(datamodule.annotations[name]) for name in train), layers=layers)
     _check_classes(module, datamodule, facts.num_classes)
     findings = (*datamodule.findings, *randomness(facts))
     return Probe(datamodule.transform, images, facts, lambda: module.fingerprint, findings)
@@ -256,8 +255,7 @@ class BoxRecorder(ScoredRun):
     def run_log(self) -> RunLog:
         """Values and settings."""
         table = self.results.table
-        values = dict(zip(metric_names(table), table["value"], strict=True))
-        return RunLog(values, settings_of(self.results.run))
+        return RunLog(dict(zip(metric_names(table), table["value"], strict=True)), settings_of(self.results.run))
 
     def where(self, kept: Path) -> str:
         """Describe how to continue with the folder of an interrupted run."""

@@ -91,5 +91,4 @@ def digests_of(images: Tensor) -> Tensor:
 
 @lru_cache(maxsize=8)
 def _weights(number: int, device: str) -> Tensor:
-    generator = np.random.default_rng(0)
-    return torch.from_numpy(generator.integers(-(2**63), 2**63 - 1, number) | 1).to(device)
+    return torch.from_numpy(np.random.default_rng(0).integers(-(2**63), 2**63 - 1, number) | 1).to(device)

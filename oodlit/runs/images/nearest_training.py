@@ -67,8 +67,7 @@ def features_of(
     for name, wanted in keys.items():
         stream = datamodule.stream(name)
         samples = find_samples(stream.source, [key.partition("/")[2] for key in wanted])
-        source = MemorySource(list(samples.values()))
-        part = replace(stream, source=source)
+        part = replace(stream, source=MemorySource(list(samples.values())))
         own = without_resize(transform) if stream.prepared and transform is not None else transform
         loader = StreamLoader(part, own, batch_size=datamodule.batch_size, on_error="skip", decode=datamodule.decode)
         for batch in loader:

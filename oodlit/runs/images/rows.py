@@ -148,5 +148,4 @@ def gather(rows: ImageRows, group: Group, *, detectors: Sequence[str], float32: 
     keys = gather_objects(group, rows.keys)
     integers, scores = (gather_rows(group, part, [len(k) for k in keys]) for part in rows._joined())
     everyone = replace(rows, keys=[k for part in keys for k in part], integers=[integers], scores=[scores])
-    table = everyone.frame(detectors=detectors, float32=float32)
-    return table.sort_values("key", kind="stable", ignore_index=True)
+    return everyone.frame(detectors=detectors, float32=float32).sort_values("key", kind="stable", ignore_index=True)
