@@ -62,6 +62,10 @@ def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.Mon
         ("1 images (first: 'a b.png') are left out", "1 image (first: 'a b.png') is left out"),
         ("1 files of a set (first: 'c') have labels", "1 file of a set (first: 'c') has labels"),
         ("1 pairs of classes have equal weights", "1 pair of classes has equal weights"),
+        (
+            "1 folders (first: 'a') have 1 dimensions after 1 attempts",
+            "1 folder (first: 'a') has 1 dimension after 1 attempt",
+        ),
         ("11 images, 0.1 images, 1,001 images, 2-1 images", "11 images, 0.1 images, 1,001 images, 2-1 images"),
         ("1 of 1 images are", "1 of 1 images are"),
         ("level 1 classes, 'my 1 images', a/1 images, my 1 images.png", None),

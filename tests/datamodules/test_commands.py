@@ -153,7 +153,7 @@ def test_verify_goes_on_after_a_folder_that_cannot_be_read(tmp_path: Path, run: 
     run("shards", "build", "mine", tree(tmp_path / "images", "a/1.jpg"), "--out", tmp_path / "ok", "--role", "ood")
     code, out, _ = run("shards", "verify", tmp_path / "no", tmp_path / "ok")
     assert code == 1
-    assert f"{tmp_path / 'no'} does not exist; expected a folder of shards" in out
+    assert f"{tmp_path / 'no'}: expected an existing folder of shards" in out
     assert "1 image, ok" in out
 
 

@@ -111,7 +111,7 @@ def test_a_wrong_checksum_is_an_error_and_leaves_nothing(server: Server, tmp_pat
         download(server.url, tmp_path / "set", md5="0" * 32)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] == []
     (tmp_path / "set").write_bytes(b"mine")
-    with pytest.raises(DataError, match="remove or rename this file"):
+    with pytest.raises(DataError, match="Remove or rename this file"):
         download(server.url, tmp_path / "set", md5=MD5)
     assert (tmp_path / "set").read_bytes() == b"mine"
 

@@ -1,6 +1,7 @@
 """ImageNet-21k as a pool: its classes and images, from folders and tars; known counts, from the shipped lists."""
 
 import io
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -220,6 +221,22 @@ def test_damaged_and_ambiguous_sources(tmp_path: Path) -> None:
         class_files(tmp_path / "empty", str.isdigit)
     with pytest.raises(DataError, match="does not exist"):
         class_files(tmp_path / "nowhere", str.isdigit)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("5.tar", "d/5.tar"), "contains '5.tar' twice; unpack it"),
+        (("5.tar", "5/a.jpg"), "contains '5' as a folder and as a tar; unpack it"),
+        (("5/a.jpg", "d/5/a.jpg"), "contains 'a.jpg' twice in one class; unpack it"),
+    ],
+)
+def test_a_class_that_occurs_twice_in_an_archive(tmp_path: Path, names: tuple[str, str], message: str) -> None:
+    with tarfile.open(tmp_path / "x.tar", "w") as tar:
+        for name in names:
+            tar.addfile(tarfile.TarInfo(name), io.BytesIO())
+    with pytest.raises(DataError, match=rf"x\.tar: the archive {re.escape(message)}"):
+        class_files(tmp_path / "x.tar", str.isdigit)
 
 
 def test_inner_tar_that_is_cut_is_noticed(tmp_path: Path) -> None:

@@ -158,12 +158,14 @@ class TestRefusals:
 
     def test_another_listing(self, tmp_path: Path) -> None:
         self.build(tmp_path, ["a.png", "b.png"])
-        with pytest.raises(DataError, match=r"s-test-000001\.tar was built from other files .*'c\.png'"):
+        with pytest.raises(DataError, match=r"s-test-000001\.tar was built from other files.*'c\.png'"):
             self.build(tmp_path, ["a.png", "c.png"])
         with pytest.raises(DataError, match=r"1 shard \(first: s-test-000001\.tar\) is left over"):
             self.build(tmp_path, ["a.png"])
         with pytest.raises(DataError, match="built from other files"):
             self.build(tmp_path, ["a.png", "b.png"], shard_size=2)
+        with pytest.raises(DataError, match=r"s-test-000000\.tar was built from other files, labels or groups"):
+            build_shards([Entry("a.png", lambda: PNG, group=1)], tmp_path, name="s", role=Role.OOD, shard_size=1)
 
     def test_a_foreign_shard_in_the_way(self, tmp_path: Path) -> None:
         (tmp_path / "s-test-000000.tar").write_bytes(b"x")
@@ -230,10 +232,12 @@ class TestInterrupted:
     def test_they_are_not_read(self, tmp_path: Path) -> None:
         entries = self.interrupt(tmp_path)
         for shards in (tmp_path, tmp_path / "s-test-000000.tar", [tmp_path / "s-test-000001.tar"]):
-            with pytest.raises(DataError, match="the build was interrupted"):
+            with pytest.raises(DataError, match="a build has not finished"):
                 ShardSource(shards)
         for check in (verify_shards, shard_info):
-            with pytest.raises(DataError, match=r"interrupted after 2 shards \(first: 's-test-000000\.tar'\)"):
+            with pytest.raises(
+                DataError, match=r"not finished, so 2 shards \(first: 's-test-000000\.tar'\) are not in"
+            ):
                 check(tmp_path)
         build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
         assert len(ShardSource(tmp_path)) == 3
@@ -241,7 +245,7 @@ class TestInterrupted:
     def test_the_split_beside_them_is_not_read_either(self, tmp_path: Path) -> None:
         build_shards([Entry("a.png", lambda: PNG, label=0)], tmp_path, name="s", role=Role.TRAIN)
         self.interrupt(tmp_path)
-        with pytest.raises(DataError, match="the build was interrupted"):
+        with pytest.raises(DataError, match="a build has not finished"):
             shard_stream(tmp_path, split="train")
 
     def test_a_damaged_note_is_an_error(self, tmp_path: Path) -> None:
@@ -327,7 +331,7 @@ def test_class_names_that_no_table_can_show(tmp_path: Path, names: tuple[str, ..
 
 
 def test_images_without_a_group_in_a_set_with_groups(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'a\.png' has no group, but there are 2 class names"):
+    with pytest.raises(DataError, match=r"'a\.png' has no group, .* 2 class names\. .* column 'group' of the list"):
         build_shards([Entry("a.png", lambda: PNG)], tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
 
 
@@ -335,7 +339,7 @@ def test_the_count_of_a_finished_shard_follows_from_its_listing(tmp_path: Path) 
     build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD)
     path = tmp_path / "_info.json"
     path.write_text(path.read_text().replace('"num_samples": 2', '"num_samples": 3').replace("2\n   ]", "3\n   ]"))
-    with pytest.raises(DataError, match="lists 3 samples, but the shard has 2"):
+    with pytest.raises(DataError, match="expected 3 samples according to the manifest, found 2"):
         list(ShardSource(tmp_path).read(0, 3))
     assert build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD).num_samples == 2
 

@@ -130,7 +130,10 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         ("stated", "message"),
-        [(2, "lists 2 samples, but the shard has more"), (4, "lists 4 samples, but the shard has 3")],
+        [
+            (2, "expected 2 samples according to the manifest, found more"),
+            (4, "expected 4 samples .*, found 3. Restore"),
+        ],
     )
     def test_count_mismatch(self, tmp_path: Path, stated: int, message: str) -> None:
         write_tiny_shards(tmp_path, [3], manifest=False)
@@ -140,23 +143,31 @@ class TestDamage:
         with pytest.raises(DataError, match=message):
             list(source.read(0, len(source)))
 
+    def test_a_shard_that_changed_after_it_was_counted(self, tmp_path: Path) -> None:
+        write_tiny_shards(tmp_path, [3], manifest=False)
+        source = ShardSource(tmp_path)
+        write_tiny_shards(tmp_path, [4], manifest=False)
+        with pytest.raises(DataError, match="expected 3 samples, as counted when the source was opened, found more"):
+            list(source.read(0, len(source)))
+
     @pytest.mark.parametrize(
-        "change",
+        ("change", "message"),
         [
-            {"filenames": ["../x.tar"]},
-            {"filenames": ["pipe:rm x.tar"]},
-            {"filenames": "a.tar"},
-            {"shard_lengths": [1, 2]},
-            {"shard_lengths": [-1]},
-            {"num_samples": 5},
-            {"role": "king"},
+            ({"filenames": ["../x.tar"]}, "expected a relative path without '..' or empty parts, got '../x.tar'"),
+            ({"filenames": ["a//x.tar"]}, "expected a relative path without '..' or empty parts, got 'a//x.tar'"),
+            ({"filenames": ["pipe:rm x.tar"]}, "without ':', which drives and URLs have, got 'pipe:rm x.tar'"),
+            ({"filenames": "a.tar"}, ""),
+            ({"shard_lengths": [1, 2]}, "filenames, shard_lengths, .* got the lengths 1, 2, 1, 1, 1"),
+            ({"shard_lengths": [-1]}, ""),
+            ({"num_samples": 5}, "its shard lengths add up to 1"),
+            ({"role": "king"}, ""),
         ],
         ids=str,
     )
-    def test_malformed_manifest(self, tmp_path: Path, change: dict[str, object]) -> None:
+    def test_malformed_manifest(self, tmp_path: Path, change: dict[str, object], message: str) -> None:
         split = {"name": "t", "num_samples": 1, "filenames": ["a.tar"], "shard_lengths": [1]} | change
         (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the samples again"):
+        with pytest.raises(DataError, match=rf"_info\.json: .*{message}.*remove it to count the samples again"):
             ShardSource(tmp_path)
 
     @pytest.mark.parametrize(

@@ -28,7 +28,8 @@ class TestListings:
             ("l.csv", b"path,label\na/1.png\n", "line 2: expected as many columns"),
             ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: expected as many columns"),
             ("l.csv", b"path,label\na/1.png,9999999999\n", "expected a class index .*'9999999999'"),
-            ("l.csv", b"path;label\na/1.png;1\n", "expected a column 'path'"),
+            ("l.csv", b"path;label\na/1.png;1\n", "expected a column 'path', got the columns path;label; add"),
+            ("l.csv", b"", "expected a column 'path', got an empty file; add"),
         ],
     )
     def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -92,10 +93,12 @@ class TestListings:
     def test_flat_sets(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "images/1.jpg", "images/2.jpg")
         assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
-        with pytest.raises(DataError, match=r"one folder, 'images'; .*sets of role id require class folders"):
+        with pytest.raises(DataError, match=r"one folder, 'images', but .*sets of role id require class folders"):
             class_listing(source, Role.ID)
         with pytest.raises(DataError, match=r"2 folders \(first: 'a'\) have names that are not among the 1 class name"):
             class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
+        with pytest.raises(DataError, match=r"1 folder \(first: 'b'\) has names .*, or add their names to class_names"):
+            class_listing(tmp_path / "n", Role.ID, class_names=["a"])
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")

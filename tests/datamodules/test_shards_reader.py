@@ -234,6 +234,14 @@ def test_splits_of_one_folder(tmp_path: Path) -> None:
         ShardSource(tmp_path, split="val")
 
 
+def test_a_folder_in_a_list_of_shards(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    with pytest.raises(DataError, match=rf"{tmp_path}/b: expected a shard \(\.tar\), got a folder"):
+        ShardSource([tmp_path / "b"])
+    with pytest.raises(DataError, match=rf"{tmp_path}/c does not exist"):
+        ShardSource([tmp_path / "c"])
+
+
 def test_one_shard_given_twice_is_an_error(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [2])
     path = tmp_path / "tiny-000000.tar"

@@ -38,7 +38,7 @@ def test_known_numbers(tmp_path: Path) -> None:
     assert messages(tmp_path, expected={"even": 3, "none": 1}) == [
         "class 'even': expected 3 samples, found 2",
         "class 'none': expected 1 samples, found 0",
-        "class 'odd' is not an expected class of this data set, but has 1 samples",
+        "the manifest has class 'odd' (1 samples found), but this data set has no such class",
     ]
 
 
@@ -66,8 +66,18 @@ def test_it_reads_on_after_damage(tmp_path: Path) -> None:
     assert found[2:] == [
         "group 0: expected 4 samples according to the manifest, found 2",
         "group 1: expected 3 samples according to the manifest, found 1",
-        "s-test-000009.tar is not in the manifest",
+        "s-test-000009.tar is not in the manifest; remove this file, or remove the manifest to count the samples again",
     ]
+
+
+def test_hidden_tars_and_folders_without_a_manifest(tmp_path: Path) -> None:
+    write_raw_tar(tmp_path / "a.tar", {"0.jpg": tiny_image(0)})
+    shutil.copy(tmp_path / "a.tar", tmp_path / ".b.tar")
+    assert messages(tmp_path) == []
+    with pytest.raises(DataError, match=r"expected no split, because the folder has no manifest, got 'val'"):
+        verify_shards(tmp_path, split="val")
+    with pytest.raises(DataError, match=r"a\.tar: expected an existing folder of shards"):
+        verify_shards(tmp_path / "a.tar")
 
 
 def test_shards_of_others(tmp_path: Path) -> None:

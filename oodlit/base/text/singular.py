@@ -10,7 +10,7 @@ _VERB |= {"lie": "lies", "differ": "differs", "remain": "remains", "occur": "occ
 _FIRST = r"(?: \(first: [^()]+\))?"
 _ONE = re.compile(
     rf"(?<![\w.,:'\"/+-])(?<!level )(?<!label )(?<!\d of )1 ((?:(?:{_KIND}|other|more|such|missing|unusable) ){{0,2}})"
-    rf"({_NOUN}|{_MORE}|pair|direction)e?s(?![\w/'\"-]|\.\w)"
+    rf"({_NOUN}|{_MORE}|pair|direction|folder|attempt|dimension)e?s(?![\w/'\"-]|\.\w)"
     rf"(?:( that| also|(?: (?:of|in|with|without)(?: (?!that |and )\S+){{1,4}}?)?{_FIRST}) ({'|'.join(_VERB)})\b)?"
 )
 

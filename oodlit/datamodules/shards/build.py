@@ -109,17 +109,17 @@ def _checked(
     entries: Iterable[Entry], role: Role, class_names: Sequence[str], labels: Counter[int], groups: Counter[int]
 ) -> Iterator[Entry]:
     """Check names of indices and unique paths, and count labels and groups."""
-    by_label = role in NAMES_OF_LABELS
+    kind = "label" if role in NAMES_OF_LABELS else "group"
     seen: set[int] = set()
     for entry in entries:
-        index = entry.label if by_label else entry.group
+        index, given = entry.label if kind == "label" else entry.group, f"{len(class_names)} class names"
         if class_names and index >= len(class_names):
-            kind = "label" if by_label else "group"
-            raise InvalidArgumentError(
-                f"{entry.path!r}: {kind} {index} is out of range for {len(class_names)} class names"
+            raise InvalidArgumentError(f"{entry.path!r}: {kind} {index} is out of range for {given}")
+        if class_names and kind == "group" and index == -1:
+            raise DataError(
+                f"{entry.path!r} has no group, but there are {given}. Every image must have a class as its group, in"
+                " the column 'group' of the list of images, or as Entry(..., group=...)"
             )
-        if class_names and not by_label and index == -1:
-            raise DataError(f"{entry.path!r} has no group, but there are {len(class_names)} class names; assign groups")
         if role is Role.TRAIN and entry.label < 0:
             raise DataError(f"{entry.path!r} has no label; training images must have one")
         digest = key_digest(entry.key)
@@ -201,8 +201,9 @@ class _Build:
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from other files or with another shard_size (now, its first file"
-                f" would be {listed[0].path!r}); build into another folder, or remove this shard first"
+                f"{self.out / record.file} was built from other files, labels or groups, or with another shard_size. In"
+                f" this build, its first file would be {listed[0].path!r}. Build into another folder, or first remove"
+                " the shards of the earlier build"
             )
         self.progress(len(listed))
         return replace(record, samples=len(listed))

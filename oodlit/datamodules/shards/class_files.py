@@ -101,12 +101,14 @@ def _of_tar(path: Path, is_class: Callable[[str], bool]) -> Classes:
         pure = PurePosixPath(name)
         if pure.suffix == ".tar" and is_class(pure.stem):
             if pure.stem in found:
-                raise DataError(f"{path}: {pure.name} occurs twice")
+                raise DataError(f"{path}: the archive contains {pure.name!r} twice; unpack it and keep one of them")
             found[pure.stem] = partial(_tar_images, Place(path, offset, size))
         elif is_class(pure.parent.name) and is_image(name):
             _add(folders.setdefault(pure.parent.name, {}), pure.name, Place(path, offset, size))
     if twice := sorted(found.keys() & folders.keys()):
-        raise DataError(f"{path}: {twice[0]} exists as a folder and as a tar; remove one of them")
+        raise DataError(
+            f"{path}: the archive contains {twice[0]!r} as a folder and as a tar; unpack it and remove one of them"
+        )
     return found | {name: partial(dict, images) for name, images in folders.items()}
 
 
@@ -128,5 +130,7 @@ def _tar_images(tar: Place) -> Images:
 
 def _add(images: dict[str, Place], name: str, place: Place) -> None:
     if name in images:
-        raise DataError(f"{place.path}: {name!r} occurs twice in one class; remove one of the two files")
+        raise DataError(
+            f"{place.path}: the archive contains {name!r} twice in one class; unpack it and remove one of the two files"
+        )
     images[name] = place

@@ -51,11 +51,11 @@ def download(
                 retried(lambda: _receive(url, part, progress), attempts=attempts, backoff_s=backoff_s, passing=OSError)
             except OSError as error:
                 raise DataError(f"{shown}: {error}; run the command again to continue") from error
-            _check(part, md5, shown, "this download was deleted")
+            _check(part, md5, shown, "The download was deleted; run")
             fsync(part)
             part.replace(path)
         else:
-            _check(path, md5, path, "remove or rename this file", keep=True)
+            _check(path, md5, path, "Remove or rename this file, and run", keep=True)
     return path
 
 
@@ -63,7 +63,7 @@ def _check(file: Path, md5: str, name: object, advice: str, *, keep: bool = Fals
     if md5 and (found := checksum(file)) != md5:
         if not keep:
             file.unlink()
-        raise DataError(f"{name}: wrong checksum; {advice}; run the command again (expected MD5 {md5}, got {found})")
+        raise DataError(f"{name}: expected MD5 {md5}, got {found}. {advice} the command again")
 
 
 def checksum(path: Path) -> str:

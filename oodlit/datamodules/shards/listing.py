@@ -137,16 +137,15 @@ def class_listing(
     _check_unpacked(others, images)
     if others:
         warn(f"{len(others)} files without an image extension (first: {others[0]!r}) are left out")
-    if not by_folder:
-        return map_files(files, dict.fromkeys(images, Assignment()).get)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
-    classes = _class_names(set(folders.values()))
-    found = sorted(classes.values())
-    labelled = role in KNOWN_CLASSES
-    if found == ["."]:
-        if labelled:
-            folder = next(iter(classes))
-            raise DataError(f"all images are in one folder, {folder!r}; data sets of role {role} require class folders")
+    classes = _class_names(set(folders.values())) if by_folder else {}
+    found, labelled = sorted(classes.values()), role in KNOWN_CLASSES
+    if labelled and found == ["."]:
+        raise DataError(
+            f"all images are in one folder, {next(iter(classes))!r}, but data sets of role {role} require class"
+            " folders; pass the folder that contains the class folders"
+        )
+    if not by_folder or found == ["."]:
         return map_files(files, dict.fromkeys(images, Assignment()).get)
     _check_beside(folders, classes)
     if class_names is None:
@@ -155,7 +154,7 @@ def class_listing(
     if unknown := sorted(set(found) - set(names)):
         raise DataError(
             f"{len(unknown)} folders (first: {unknown[0]!r}) have names that are not among the {len(names)} class"
-            " names; rename or remove these folders"
+            " names; rename or remove these folders, or add their names to class_names"
         )
     # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
@@ -204,8 +203,8 @@ def _check_spelling(names: Sequence[str]) -> None:
         other = spelt.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
             raise DataError(
-                f"class folders {other!r} and {name!r} only differ in case or Unicode form; rename one if they are the"
-                " same class; otherwise pass class_names that contain both"
+                f"class folders {other!r} and {name!r} differ only in case or Unicode form. If they are the same class,"
+                " merge them; otherwise pass class_names that contain both"
             )
 
 
@@ -250,7 +249,8 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
         if path in assignments:
             raise DataError(f"{where} is listed twice")
         if path not in known:
-            raise DataError(f"{where} is not in {source if isinstance(source, str | Path) else 'the source'}")
+            place = source if isinstance(source, str | Path) else "the source"
+            raise DataError(f"{where} is not in {place}; write paths relative to it")
         if not _is_index(label):
             raise DataError(f"{where}: expected a class index as label, or -1 for none; got {label!r}")
         number = groups.index(group) if groups and not _is_index(group) else int(group or -1)
@@ -277,7 +277,8 @@ def _is_index(text: str) -> bool:
 def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     if "path" not in (reader.fieldnames or ()):
-        raise DataError(f"{path}: expected a column 'path', got {', '.join(reader.fieldnames or ['an empty file'])}")
+        got = f"the columns {', '.join(reader.fieldnames)}" if reader.fieldnames else "an empty file"
+        raise DataError(f"{path}: expected a column 'path', got {got}; add a header line with 'path'")
     rows = []
     try:
         for row in reader:

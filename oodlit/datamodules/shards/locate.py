@@ -12,15 +12,7 @@ from braceexpand import braceexpand
 from oodlit.base.errors import DataError
 from oodlit.base.secrets import mask_address
 from oodlit.datamodules.keys import is_hidden, repeated
-from oodlit.datamodules.shards.manifest import (
-    INFO_NAMES,
-    ShardInfo,
-    ShardRecord,
-    check_finished,
-    parse_info,
-    read_info,
-    select_split,
-)
+from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, ShardRecord, local_info, parse_info, select_split
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 
 Shards: TypeAlias = str | Path | Sequence[str | Path]
@@ -62,7 +54,7 @@ def locate(shards: Shards, split: str | None, cache: Cache) -> tuple[str, ShardI
 
 def _from_folder(folder: str, split: str | None) -> ShardInfo:
     """Records of a folder's shards: from its manifest, or without counts if there is no manifest."""
-    infos = _local_info(folder)
+    infos = local_info(folder)
     found = sorted(path.name for path in Path(folder).glob("*.tar") if not is_hidden(path.name))
     if infos:
         listed = {record.file for info in infos.values() for record in info.shards}
@@ -76,8 +68,8 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         raise DataError(f"{folder}: this folder contains no shards (*.tar); build them with `oodlit shards build`")
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
-            f"{folder}: {unpacked[0]!r} seems to be an archive that was unpacked into the folder next to it, not a"
-            f" shard; pass the unpacked folder {Path(unpacked[0]).stem!r}, or pass a list of shards"
+            f"{folder}: {unpacked[0]!r} is probably not a shard, but an archive that was unpacked next to it. Use"
+            f" {Path(folder, unpacked[0]).with_suffix('')} as a folder of images, or pass a list of shards"
         )
     _check_complete(found, [path.name for path in Path(folder).iterdir() if not is_hidden(path.name)], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
@@ -105,7 +97,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     for path in paths:
         folder, name = split_url(path)[:2] if is_url(path) else path.rpartition("/")[::2]
         if folder not in known:
-            infos = _remote_info(folder, cache) if is_url(path) else _local_info(folder or ".")
+            infos = _remote_info(folder, cache) if is_url(path) else local_info(folder or ".")
             known[folder] = {record.file: record for info in infos.values() for record in info.shards}
         record = known.get(folder, {}).get(name, ShardRecord(name, -1))
         records.append(replace(record, file=path))
@@ -114,12 +106,6 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     if not records:
         raise DataError("no shards were given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
-
-
-def _local_info(folder: str) -> dict[str, ShardInfo]:
-    infos = read_info(folder)
-    check_finished(folder, infos)
-    return infos
 
 
 def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
@@ -149,6 +135,8 @@ def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
         if is_url(path) or (may_be_damaged and record.samples >= 0):
             continue
         if not Path(path).is_file():
+            if Path(path).is_dir():
+                raise DataError(f"{path}: expected a shard (.tar), got a folder; to read its shards, pass it alone")
             if not path.endswith(".tar"):
                 raise DataError(f"{path} does not exist; expected a folder of shards, a shard, a pattern or a URL")
             raise DataError(f"shard {path} is missing; restore it, or rebuild the shards")

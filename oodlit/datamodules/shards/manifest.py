@@ -160,7 +160,10 @@ def _info(split: str, entry: _SplitEntry) -> ShardInfo:
     columns: list[Sequence[Any]] = [files, entry.shard_lengths, *optional]
     if len({len(column) for column in columns}) > 1:
         numbers = ", ".join(str(len(column)) for column in columns)
-        raise ValueError(f"split {split!r}: expected lists of the same length for all columns, got {numbers}")
+        raise ValueError(
+            f"split {split!r}: expected filenames, shard_lengths, sizes, sha256 and listings to have the same length,"
+            f" got the lengths {numbers}"
+        )
     info = ShardInfo(
         split=split,
         shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),
@@ -185,9 +188,9 @@ def _check_files(split: str, files: Sequence[str]) -> None:
         raise ValueError(f"split {split!r}: file name {twice[0]!r} is listed twice")
     for file in files:
         if PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
-            raise ValueError(f"split {split!r}: file name {file!r} leads outside of the folder")
+            raise ValueError(f"split {split!r}: expected a relative path without '..' or empty parts, got {file!r}")
         if "::" in file or ":" in file.split("/")[0]:
-            raise ValueError(f"split {split!r}: expected a file name, got {file!r}")
+            raise ValueError(f"split {split!r}: expected a path without ':', which drives and URLs have, got {file!r}")
 
 
 def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:
@@ -212,16 +215,18 @@ def write_info(directory: str | Path, info: ShardInfo) -> None:
         write_text(path, text + "\n")
 
 
-def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> None:
-    """Refuse the shards of an interrupted build, which are incomplete.
+def local_info(directory: str | Path) -> dict[str, ShardInfo]:
+    """Read the manifest as `read_info`, and refuse the shards of an unfinished build, which are incomplete.
 
     Raises:
-        DataError: There are shards that the manifest does not list yet.
+        DataError: There are shards that the manifest does not list yet, or it is malformed.
     """
+    infos = read_info(directory)
     listed = {record.file for info in infos.values() for record in info.shards}
     notes = sorted(path.name.removesuffix(".json") for path in (Path(directory) / WORK_FOLDER).glob("*.tar.json"))
     if waiting := [file for file in notes if file not in listed and (Path(directory) / file).is_file()]:
         raise DataError(
-            f"{directory}: the build was interrupted after {len(waiting)} shards (first: {waiting[0]!r}); run it"
-            " again to resume, or remove the folder"
+            f"{directory}: a build has not finished, so {len(waiting)} shards (first: {waiting[0]!r}) are not in the"
+            " manifest. Wait for the build, run it again to resume it, or remove these shards"
         )
+    return infos

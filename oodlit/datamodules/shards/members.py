@@ -34,7 +34,6 @@ MAX_MEMBER_BYTES = 256 * 2**20
 MAX_FACTS_BYTES = 2**24
 """Largest label or JSON field of a sample."""
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
-ONLY_ZEROS = "contains only zeros, and no manifest lists it as empty; download it again, or remove it"
 
 
 class ShardDamageError(DataError):
@@ -124,10 +123,12 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
         yield from _finished(current, on_stray)
 
 
-def only_zeros(file: BinaryIO) -> bool:
-    """Whether a file contains only zeros: a tar without members, or a failed download."""
+def zeros_fault(file: BinaryIO) -> str:
+    """The fault of a file that contains only zeros (a tar without members, or a failed download); otherwise empty."""
     file.seek(0)
-    return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(2**16), b""))
+    if any(chunk.strip(b"\0") for chunk in iter(lambda: file.read(2**16), b"")):
+        return ""
+    return "the file contains only zeros, but no manifest lists it as an empty shard; download it again, or remove it"
 
 
 def _finished(sample: RawSample, on_stray: Callable[[str], None]) -> Iterator[RawSample]:

@@ -18,14 +18,7 @@ from oodlit.base.text.warn import warn_here
 from oodlit.datamodules.keys import key_digest, repeated_digests
 from oodlit.datamodules.shards.locate import Shards, check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import (
-    ONLY_ZEROS,
-    ShardDamageError,
-    only_zeros,
-    raw_samples,
-    read_facts,
-    read_sample,
-)
+from oodlit.datamodules.shards.members import ShardDamageError, raw_samples, read_facts, read_sample, zeros_fault
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.datamodules.stream import Sample, Stream, locate_range
 from oodlit.datamodules.subsets import SampleFacts
@@ -159,10 +152,7 @@ class ShardSource:
         with self._open(record) as file:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
-                    raise DataError(
-                        f"shard {where}: the manifest lists {record.samples} samples, but the shard has more, such as"
-                        f" {raw.key!r}. Restore the shard, or remove the manifest to count the samples again"
-                    )
+                    raise self._other_count(record, f"more, such as {raw.key!r}")
                 if count == following:
                     yield read_sample(file, raw, where)
                     following = next(wanted, -1)
@@ -170,10 +160,16 @@ class ShardSource:
                 if following < 0 and count < record.samples:
                     return
         if count != record.samples:
-            raise DataError(
-                f"shard {where}: the manifest lists {record.samples} samples, but the shard has {count}. Restore the"
-                " shard, or remove the manifest to count the samples again"
-            )
+            raise self._other_count(record, str(count))
+
+    def _other_count(self, record: ShardRecord, found: str) -> DataError:
+        expected = f"shard {self._name(record)}: expected {record.samples} samples"
+        if record.file in self._counted:
+            return DataError(f"{expected}, as counted when the source was opened, found {found}; restore the shard")
+        return DataError(
+            f"{expected} according to the manifest, found {found}. Restore the shard, or remove the manifest to count"
+            " the samples again"
+        )
 
     def _name(self, record: ShardRecord) -> str:
         """The shard in messages."""
@@ -197,8 +193,8 @@ class ShardSource:
                 where = self._name(record)
                 with self._open(record) as file:
                     digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, _Strays(where)))
-                    if len(digests) == before and only_zeros(file):
-                        warn_here(f"shard {where}: {ONLY_ZEROS}")
+                    if len(digests) == before and (fault := zeros_fault(file)):
+                        warn_here(f"shard {where}: {fault}")
             records.append(record if record.samples >= 0 else replace(record, samples=len(digests) - before))
         if repeated := repeated_digests(np.frombuffer(digests, dtype=np.uint64)):
             self._raise_repeated(repeated)

@@ -43,8 +43,8 @@ def is_url(path: str) -> bool:
     scheme, separator, _ = path.partition("://")
     if path.startswith("pipe:") or "::" in path or (separator and scheme not in PROTOCOLS):
         raise InvalidArgumentError(
-            f"{mask_address(path)!r}: expected a local path or a URL with {', '.join(PROTOCOLS)}; pipes and chained"
-            " URLs are not supported"
+            f"{mask_address(path)!r}: expected a local path, or a URL with one of the schemes {', '.join(PROTOCOLS)};"
+            " pipes and chained URLs (with '::') are not supported"
         )
     return bool(separator)
 
@@ -131,7 +131,7 @@ class Cache:
         except DataError:  # too large
             raise
         except FileNotFoundError as error:
-            raise DataError(f"{what} does not exist; check the path, or download the missing file") from _masked(error)
+            raise DataError(f"{what} does not exist; check the path or URL, or restore the file") from _masked(error)
         except PermissionError as error:
             raise DataError(f"{what}: permission denied ({mask_text(str(error))})") from _masked(error)
         except ImportError as error:

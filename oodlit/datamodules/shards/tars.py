@@ -108,6 +108,6 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
     ):
         return None
     return (
-        f"it ends in {zeros} zero bytes, more than a complete tar has, so the download may be incomplete; if all files"
+        f"it ends in {zeros} zero bytes, but a complete tar has fewer, so the download may be incomplete; if all files"
         " are complete, repack them with `tar`"
     )

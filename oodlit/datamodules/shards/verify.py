@@ -12,11 +12,11 @@ import numpy as np
 from oodlit.base.errors import DataError
 from oodlit.base.roles import NAMES_OF_LABELS
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image
-from oodlit.datamodules.keys import key_digest, repeated_digests
+from oodlit.datamodules.keys import is_hidden, key_digest, repeated_digests
 from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.locate import locate
-from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
-from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples, read_sample
+from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, local_info, read_info
+from oodlit.datamodules.shards.members import raw_samples, read_sample, zeros_fault
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.remote import Cache, hexdigest
 from oodlit.datamodules.stream import Sample
@@ -118,21 +118,22 @@ def verify_shards(
         DataError: The folder has no shards or those of an interrupted build, or its manifest is malformed.
     """
     if not Path(folder).is_dir():
-        raise DataError(f"{folder} does not exist; expected a folder of shards")
-    infos = read_info(folder)
-    check_finished(folder, infos)
-    infos = infos or {"": locate(folder, None, Cache())[1]}
+        raise DataError(f"{folder}: expected an existing folder of shards; check the path")
+    infos = local_info(folder) or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
-        raise DataError(f"{folder}: expected split to be {' or '.join(infos) or 'None (no manifest)'}, got {split!r}")
+        known = f"split to be {' or '.join(infos)}" if any(infos) else "no split, because the folder has no manifest"
+        raise DataError(f"{folder}: expected {known}, got {split!r}")
     reports = []
     for info in chosen:
         report = ShardReport(Path(folder), info)
         _Verifier(report, max_pixels if decode else None, progress).run(expected)
         reports.append(report)
     listed = {record.file for info in infos.values() for record in info.shards}
-    for name in sorted({path.name for path in Path(folder).glob("*.tar")} - listed):
-        reports[0].add_problem(f"{name} is not in the manifest")
+    for name in sorted({path.name for path in Path(folder).glob("*.tar") if not is_hidden(path.name)} - listed):
+        reports[0].add_problem(
+            f"{name} is not in the manifest; remove this file, or remove the manifest to count the samples again"
+        )
     return reports
 
 
@@ -189,8 +190,8 @@ class _Verifier:
             for raw in raw_samples(file, record.file, lambda name: report.strays.append(f"{record.file}: {name}")):
                 count += 1
                 self._sample(record.file, read_sample(file, raw, record.file))
-            if not count and record.samples < 0 and only_zeros(file):
-                raise DataError(ONLY_ZEROS)
+            if not count and record.samples < 0 and (fault := zeros_fault(file)):
+                raise DataError(fault)
         if record.samples not in (-1, count):
             raise DataError(f"expected {record.samples} samples according to the manifest, found {count}")
 
@@ -235,5 +236,5 @@ class _Verifier:
         if expected is not None and (unexpected := sorted(by_name.keys() - expected.keys())):
             name = unexpected[0]
             report.add_problem(
-                f"class {name!r} is not an expected class of this data set, but has {by_name[name]} samples"
+                f"the manifest has class {name!r} ({by_name[name]} samples found), but this data set has no such class"
             )

@@ -140,7 +140,8 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
         raise DataError(f"{entry.path!r}: {error}; repair the file, or remove it from the listing") from error
     if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
         raise DataError(
-            f"{entry.path!r}: expected -1 <= label, group < {MAX_INDEX}, got label {entry.label}, group {entry.group}"
+            f"{entry.path!r}: expected label and group from -1 (none) to {MAX_INDEX - 1}, got label {entry.label} and"
+            f" group {entry.group}"
         )
     return data
 
