@@ -12,7 +12,7 @@ CHOSEN = {
     ViM: {"dim": "8, chosen for 16 features"},
     Residual: {"dim": "8, chosen for 16 features"},
     NECO: {"dim": ", chosen for 70 % of the variance"},
-    ActSub: {"dim": "decisive part of the 16 features and the rest", "bank_size": "60, chosen for 60 training images"},
+    ActSub: {"dim": "a rest of similar norm (16 features)", "bank_size": "60, chosen for 60 training images"},
     CoRP: {"size": ", chosen for 16 features"},
     NAC: {"steepness": ", chosen for "},
 }

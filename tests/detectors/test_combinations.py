@@ -339,5 +339,5 @@ def test_states_of_earlier_versions_are_read() -> None:
     again = make_statistics([CoRP(size=8)])
     again.restore(state)
     assert again.num_samples == len(train)
-    with pytest.raises(InvalidArgumentError, match="saved several FourierMoments under one name"):
+    with pytest.raises(InvalidArgumentError, match=r"saved statistics \(FourierMoments\) are ambiguous"):
         make_statistics([CoRP(size=8), CoRP(size=9)]).restore(state)

@@ -23,6 +23,7 @@ from oodlit.detectors import (
 )
 from oodlit.detectors.densities import wei_per
 from oodlit.detectors.formulas.histograms import Bins, InPlaceBins, divergence, smoothed
+from oodlit.detectors.formulas.neighbors import energy_offset
 from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.logits.open_max import weibull_fit
 from oodlit.detectors.shaping.rank_feat import without_first_component
@@ -48,16 +49,13 @@ def test_temperature_without_an_optimum_is_noted() -> None:
     z = torch.eye(3)
     detector = TemperatureScaledMSP()
     fit([detector], [Outputs(z, labels=torch.arange(3))])
-    assert "no temperature between 0.01 and 100 is optimal" in detector.notes[0]
-    assert (
-        "since all images are classified correctly; using the limit 0.01. Fit on outputs of held-out images"
-        in detector.notes[0]
-    )
+    assert "not between 0.01 and 100 (100 % of the images are classified correctly)" in detector.notes[0]
+    assert "using the limit 0.01. Fit on outputs of held-out images" in detector.notes[0]
     fit([detector], [Outputs(z, labels=torch.tensor([1, 2, 0]))])
     assert float(detector.temperature) == 100.0
-    assert "since all images are misclassified; " in detector.notes[0]
+    assert "(0 % of the images are classified correctly); using the limit 100. Check the labels" in detector.notes[0]
     fit([detector], [Outputs(z, labels=torch.tensor([0, 2, 1]))])  # one of three is what chance gives
-    assert "since 33.33 % of the images are classified correctly; " in detector.notes[0]
+    assert "(33.33 % of the images are classified correctly); " in detector.notes[0]
     assert "held-out" in detector.reference.deviations
 
 
@@ -70,6 +68,19 @@ def test_weibull_fit_against_scipy() -> None:
         shape, _, scale = stats.weibull_min.fit(values[i][valid[i]].numpy(), floc=0)
         assert float(shapes[i]) == pytest.approx(shape, rel=1e-4)
         assert float(scales[i]) == pytest.approx(scale, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("energies", "offset", "below"),
+    [([-3.0, -1.0], -4.0, "one standard deviation below"), ([-3.0, -3.0], -4.0, "1 below")],
+)
+def test_the_note_on_negative_energies_states_what_is_subtracted(
+    energies: list[float], offset: float, below: str
+) -> None:
+    detector = NNGuide()
+    assert energy_offset(detector, torch.tensor(energies), 0.01) == offset
+    assert "more than 1 % of the training images have an energy of zero or less" in detector.notes[0]
+    assert f"{offset:g} ({below} the smallest energy" in detector.notes[0]
 
 
 def test_openmax_with_absent_classes_and_single_images() -> None:
@@ -123,7 +134,7 @@ def test_lard_errors() -> None:
 
 def test_rank_feat_of_a_zero_map_and_before_a_detector_of_features() -> None:
     assert without_first_component(torch.zeros(1, 2, 2, 2)).abs().max() == 0
-    with pytest.raises(InvalidArgumentError, match="train-free detector of logits"):
+    with pytest.raises(InvalidArgumentError, match="requires no fit and reads only logits, such as Energy"):
         RankFeat(then=NNGuide())
 
 

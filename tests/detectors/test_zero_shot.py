@@ -163,8 +163,8 @@ def test_a_fit_records_words_and_prompts_and_is_saved_without_the_file(file: str
     detector = fitted(NegLabel(file, share=0.5, groups=4))
     (note,) = detector.notes
     assert note == (
-        "uses 24 of 54 words (text tower: sines; prompts of nouns: 'the nice {class}'; adjectives: 'This is a {class}"
-        " photo')"
+        "uses 24 of 54 words (text tower: sines); prompts of nouns: 'the nice {class}'; prompts of adjectives: 'This is"
+        " a {class} photo'"
     )
     before = scores(detector)
     fit([detector], [], HEAD)

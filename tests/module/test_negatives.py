@@ -146,7 +146,7 @@ def test_a_cache_of_features_suffices_and_the_run_records_the_prompts(tmp_path: 
         np.testing.assert_allclose(again.scores[name], results.scores[name], rtol=1e-5)
     loaded, console = Results.load(tmp_path / "run"), Console(file=io.StringIO(), width=300)
     (note,) = loaded.run.fit_notes["neg_label"]
-    assert note.startswith("uses 16 of 19 words (text tower: sines; prompts of nouns: 'the nice {class}'")
+    assert note.startswith("uses 16 of 19 words (text tower: sines); prompts of nouns: 'the nice {class}'")
     print_outcome(loaded, console)
     lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
     for line in ("Network: tiny CLIP, 'a photo of a {class}'", f"neg_label: {note}"):
@@ -163,7 +163,7 @@ def test_negatives_of_another_text_tower_of_equal_width_are_refused(tmp_path: Pa
         reasons = predict(model, data, file).run.not_applicable
         assert sorted(reasons) == ([] if factor == 1 else ["csp", "neg_label"])
         for reason in reasons.values():
-            assert re.search(r"text tower of tiny CLIP.*words was written with another text tower", reason)
+            assert re.search(r"text tower of tiny CLIP.*words was written with another one \(sines\)", reason)
     assert predict(module(), OODDataModule(streams()), file).run.not_applicable == {}  # an unknown tower
 
 

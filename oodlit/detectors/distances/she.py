@@ -39,7 +39,8 @@ class SHE(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]
         right, present = facts.right_counts > 0, facts.class_counts > 0
-        self.note_classes(~right, "have no correctly classified training images")
+        instead = "the mean of all images of such a class (of the training set if it has none) is used instead"
+        self.note_classes(~right, f"have no correctly classified training images; {instead}")
         fallback = facts.class_means.where(present[:, None], facts.mean)
         self.keep(patterns=facts.means.where(right[:, None], fallback))
 

@@ -106,5 +106,5 @@ class Combination(Detector):
         device = "cpu" if head is None else head.weight.device
         scores = statistics.memo(("scores of the sample", part.identity, self.size), compute)
         if scores.isnan().any():
-            raise RequirementError(f"{self!r}: {part!r} returns NaN for training images; remove this part")
+            raise RequirementError(f"{self!r}: {part!r} returns NaN for training images; use another detector instead")
         return scores

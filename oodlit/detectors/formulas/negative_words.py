@@ -37,7 +37,7 @@ def _no_negatives(detector: "NegativeDetector", facts: BackboneFacts) -> str:
         return ""
     return (
         f"needs text embeddings from the text tower of {facts.name}, but {detector.negatives} was written with another"
-        f" text tower ({words.text_tower}); write the file again with the text tower of {facts.name}"
+        f" one ({words.text_tower or 'name not recorded'}); write the file again with the text tower of this network"
     )
 
 
@@ -120,12 +120,9 @@ class NegativeDetector(Detector):
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
         rows = unit(words.embeddings[chosen[order]].to(classes))
         self.keep(directions=classes, words=rows.view(self.groups, -1, head.width))
-        prompts = "; ".join(f"{kind}: {', '.join(map(repr, used))}" for kind, used in words.prompts.items())
-        self.notes = (
-            *self.notes,
-            f"uses {count} of {len(words.words)} words (text tower: {words.text_tower or 'not recorded'}; prompts of"
-            f" {prompts})",
-        )
+        prompts = [f"; prompts of {kind}: {', '.join(map(repr, used))}" for kind, used in words.prompts.items()]
+        tower = f"(text tower: {words.text_tower or 'not recorded'})"
+        self.notes = (*self.notes, f"uses {count} of {len(words.words)} words {tower}{''.join(prompts)}")
 
     @final
     def _score(self, outputs: Outputs) -> Scores:

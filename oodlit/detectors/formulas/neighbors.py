@@ -51,7 +51,7 @@ def check_neighbors(owner: object, k: int, rows: int) -> None:
     """
     if k > rows:
         raise InvalidArgumentError(
-            f"{owner!r}: k={k}, but the bank contains {rows} training images; use k <= {rows} or fit on more images"
+            f"{owner!r}: k={k}, but the bank contains {rows} training images; use k <= {rows}, or a bank of more images"
         )
 
 
@@ -68,11 +68,12 @@ def energy_offset(owner: Detector, energies: Float[Tensor, " images"], most: flo
     if float((energies <= 0).double().mean()) <= most:
         return 0.0
     energies = energies.double()
-    spread = float(energies.std(correction=0)) or 1.0
-    offset = float(energies.amin()) - spread
+    spread = float(energies.std(correction=0))
+    offset = float(energies.amin()) - (spread or 1.0)
     owner.note(
-        "some training images have an energy of zero or less, which would reverse the order of scores;"
-        f" {offset:.4g} (one standard deviation below the smallest energy) is subtracted from every energy"
+        f"more than {100 * most:g} % of the training images have an energy of zero or less, which would reverse the"
+        f" order of scores; {offset:.4g} ({'one standard deviation' if spread else '1'} below the smallest energy of"
+        " a training image) is subtracted from the energy of every image"
     )
     return offset
 

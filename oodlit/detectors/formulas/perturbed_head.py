@@ -50,7 +50,9 @@ class PerturbedHead:
         number = features.shape[0]
         if is_traced():
             if self._kept is None:
-                raise RequirementError("WeiPer: the perturbed weights are too large to store; reduce copies")
+                raise RequirementError(
+                    "WeiPer: the perturbed weights are too large to export; reduce copies, or use perturb='logits'"
+                )
             at_a_time = AT_A_TIME // (classes * TRACED_IMAGES)
         elif self._kept is None:
             at_a_time = AT_A_TIME // (classes * max(width, number))

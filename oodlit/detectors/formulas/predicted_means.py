@@ -23,7 +23,7 @@ class PredictedMeanDetector(Detector):
         """
         facts = statistics[PredictedMeans]
         predicted = facts.counts > 0
-        self.note_classes(~predicted, "are predicted for no training image; their mean is that of all images")
+        self.note_classes(~predicted, "are never predicted for training images; the mean of all images is used instead")
         means = statistics.memo("means_by_prediction", lambda: facts.means.where(predicted[:, None], facts.mean))
         largest = LEAST_NORM * means.abs().sum(dim=1).amax()
         self.keep(means=means, least=largest.where(largest > 0, torch.ones_like(largest)))

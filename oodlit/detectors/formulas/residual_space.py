@@ -91,8 +91,8 @@ class ResidualDetector(Detector):
         size = default_dim(width) if self.dim is None else self.dim
         if size >= width:
             raise InvalidArgumentError(
-                f"{self!r}: the principal space has {size} dimensions but there are only {width} features;"
-                + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are required")
+                f"{self!r}: expected the principal space to have fewer dimensions than the {width} features, got"
+                f" {size}; {f'use dim <= {width - 1}' if width > 1 else 'at least 2 features are required'}"
             )
         self.note_setting("dim", size, f"{width} features")
         # One tensor for all detectors with this dimension, so that `_residual_norms` recognizes it.

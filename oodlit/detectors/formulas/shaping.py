@@ -1,8 +1,7 @@
 """Reshaping of features before the head, shared by ReAct, ASH, SCALE, VRA and DICE."""
 
 from abc import abstractmethod
-from collections.abc import Set as AbstractSet
-from typing import TypeAlias, TypeGuard, final
+from typing import TypeAlias, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -42,7 +41,7 @@ class Shaping(Detector):
 
     def __init__(self, then: GivenDetector = None) -> None:
         super().__init__()
-        self.then = self._check_then(then)
+        self.then = checked_then(self, then, "logits", "features")
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:  # most subclasses have state, two have none
         """Derive the state; the buffers `weight` and `bias` already contain the head and may be replaced."""
@@ -83,26 +82,29 @@ class Shaping(Detector):
         # Features near the limit of float32 overflow in a sum that fits in float64.
         return torch.addmm(offset.double(), features.double(), self.weight.T.double())
 
-    @final
-    def _check_then(self, then: object) -> Detector | None:
-        """Return `then`, checked to score logits and features without a fit.
 
-        Raises:
-            InvalidArgumentError: It cannot.
-        """
-        then = as_detector(then, f"detector in {type(self).__name__}(then=...)")
-        if then is None or isinstance(then, Shaping) or scores_alone(then, {"logits", "features"}):
-            self.log_probability = then is not None and then.log_probability
-            return then
-        raise InvalidArgumentError(
-            f"{type(self).__name__}: then={then!r} cannot score features that were changed; use a detector of logits"
-            f" without a fit, such as Energy(), or one that changes features, such as ASH(){detector_hint(then)}"
-        )
+def checked_then(owner: Detector, then: object, *reads: str) -> Detector | None:
+    """Return the detector `then` of `owner`, checked to score without a fit the outputs that `owner` changes.
 
+    Args:
+        owner: Gets the `log_probability` of `then`.
+        then: A detector, its name, or None.
+        reads: What `then` may read: "logits" and possibly "features". With "features", it may also be a `Shaping`.
 
-def scores_alone(then: object, given: AbstractSet[str]) -> TypeGuard[Detector]:
-    """Return whether `then` is a detector that scores the `given` fields without a fit."""
-    return isinstance(then, Detector) and not then.required_statistics and then.required_needs <= given
+    Raises:
+        InvalidArgumentError: It requires a fit, or reads more.
+    """
+    name, more = type(owner).__name__, "features" in reads
+    found: Detector | None = as_detector(then, f"detector in {name}(then=...)")
+    is_alone = isinstance(found, Detector) and not found.required_statistics and found.required_needs.issubset(reads)
+    if found is None or is_alone or (more and isinstance(found, Shaping)):
+        owner.log_probability = found is not None and found.log_probability
+        return found
+    raise InvalidArgumentError(
+        f"{name}: expected then=... to be a detector that requires no fit and reads only {' and '.join(reads)}, such as"
+        f" Energy(){', or one that changes features, such as ASH()' if more else ''}, got"
+        f" {found!r}{detector_hint(found)}"
+    )
 
 
 def non_negative_features(detector: object, facts: BackboneFacts) -> str:

@@ -34,13 +34,13 @@ class KLMatching(Detector):
     invariances = frozenset({"logit_shift", "class_permutation"})
     display_name = "KL matching"
     reference = replace(
-        MaxLogit.reference, deviations="uses training images, as the NINCO evaluation, instead of validation images"
+        MaxLogit.reference, deviations="uses training images instead of validation images, as in the NINCO evaluation"
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         probabilities = statistics[ClassProbabilities]
         predicted = probabilities.counts > 0
-        self.note_classes(~predicted, "are predicted for no training image and therefore left out")
+        self.note_classes(~predicted, "are never predicted for training images; such classes are left out")
         means, classes = probabilities.means[predicted], predicted.nonzero()
         log_means = means.clamp(min=torch.finfo(means.dtype).tiny).log()
         # d_kk is close to 1: compute its logarithm from the remainder for the other classes.

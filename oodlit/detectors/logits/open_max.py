@@ -57,7 +57,7 @@ class OpenMax(Detector):
         2016,
         "https://arxiv.org/abs/1511.06233",
         "distances are Euclidean, whereas the authors add 1/200 of them to the cosine distance; tails are shifted to"
-        " start at 1, as in the present version of the authors' library libMR, whereas the version in their program"
+        " start at 1, as in the current version of the authors' library libMR, whereas the version in their program"
         " shifts them to 10,000; at most 50,000 training images are used, whereas the authors use all; the score is"
         " the log odds of the known classes instead of a probability",
     )
@@ -84,7 +84,9 @@ class OpenMax(Detector):
         means /= counts.clamp(min=1)[:, None]
         distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
         tails, valid = _largest_per_class(distances, labels, counts, self.tail)
-        self.note_classes(counts == 0, "have no correctly classified training images")
+        self.note_classes(
+            counts == 0, "have no correctly classified training images; the logits of such classes stay unchanged"
+        )
         # The tail is shifted to start at 1, the default of libMR 0.1.9; the version in the authors' program has 10,000.
         starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
         shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)

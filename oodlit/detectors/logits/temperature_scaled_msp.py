@@ -65,13 +65,12 @@ class TemperatureScaledMSP(Detector):
         labels = train_labels(sample, logits.shape[1])
         temperature = calibrated_temperature(logits, labels)
         if temperature in LIMITS:
-            right = float((logits.argmax(dim=1) == labels).double().mean())
-            cause = {1.0: "all images are classified correctly", 0.0: "all images are misclassified"}.get(
-                right, f"{100 * right:.4g} % of the images are classified correctly"
-            )
+            right = 100 * float((logits.argmax(dim=1) == labels).double().mean())
+            held_out = "Fit on outputs of held-out images, as the paper does"
+            advice = held_out if temperature == LIMITS[0] else "Check the labels and the scale of the logits"
             self.note(
-                f"no temperature between {LIMITS[0]:g} and {LIMITS[1]:g} is optimal, since {cause}; using the limit"
-                f" {temperature:g}. Fit on outputs of held-out images, as the paper does"
+                f"the optimal temperature is not between {LIMITS[0]:g} and {LIMITS[1]:g} ({right:.4g} % of the images"
+                f" are classified correctly); using the limit {temperature:g}. {advice}"
             )
         self.keep(temperature=torch.tensor(temperature, dtype=torch.float64))
 

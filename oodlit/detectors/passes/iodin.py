@@ -44,7 +44,8 @@ class IODIN(TrainFreeDetector):
         2024,
         "https://arxiv.org/abs/2411.10794",
         "the score is the logarithm of the probability; unlike in the authors' code, gradients are rounded to 2^-20 of"
-        " the largest before the pixel of the largest is chosen; images stay unchanged if all gradients are zero",
+        " the largest one before the pixel with the largest gradient is chosen; images stay unchanged if all gradients"
+        " are zero",
     )
     extra_passes = 2
 

@@ -55,7 +55,7 @@ class PRO(TrainFreeDetector):
         "https://arxiv.org/abs/2503.18784",
         "measure='msp' returns the logarithm of the probability; measure='entropy' does not add 1e-10 to"
         " probabilities, unlike the authors' code; gamma and the number of classes of measure='gen' are fixed, whereas"
-        " the authors search them on OOD data",
+        " the authors tune them on OOD data",
     )
 
     def __init__(

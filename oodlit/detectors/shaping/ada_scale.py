@@ -131,9 +131,9 @@ class AdaSCALE(Detector):
         "the distribution F is computed from training images, whereas the authors use ID validation images; to"
         " follow the authors, pass outputs of held-out images to `fit`. In variant l, the mean of the bias is not"
         " scaled, whereas the authors scale it. If no feature is positive, r = 1, not 0 / 0. Gradients are rounded"
-        " to 2^-20 of the largest before the smallest ones are chosen, unlike in the authors' code. Q and Co count the"
-        " same features in the fit and in scoring, as in OpenOOD; the authors' later program swaps these two counts"
-        " in scoring only",
+        " to 2^-20 of the largest before the smallest ones are chosen, unlike in the authors' code. Q and Co are"
+        " sums over the same numbers of features in the fit and in scoring (settings shifted and active), as in"
+        " OpenOOD; the authors' later program swaps the two numbers in scoring only",
     )
     extra_passes = 2
 

@@ -83,8 +83,8 @@ class OptFS(Detector):
         norm = float(torch.linalg.vector_norm(sums))
         if norm == 0 or high <= low:
             self.note(
-                "the features are not shaped: the training features are all equal, or none of them affects the"
-                " logits, so all features get the same weight"
+                "the training features are almost all equal, or none of them affects the logits, so all features get"
+                " the same weight and are not shaped"
             )
             sums, norm = torch.ones_like(sums), (self.bins + 1) ** 0.5
         self.keep(theta=sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))

@@ -9,8 +9,7 @@ from torch import Tensor
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.outputs import BackboneFacts, Outputs, Scores
 from oodlit.detectors.contract import GivenDetector, Reference, TrainFreeDetector
-from oodlit.detectors.contract.registry import as_detector, detector_hint
-from oodlit.detectors.formulas.shaping import scores_alone
+from oodlit.detectors.formulas.shaping import checked_then
 from oodlit.detectors.logits.energy import Energy
 
 
@@ -25,11 +24,11 @@ class RankFeat(TrainFreeDetector):
     Repeats the layers after the map. Convolutional networks only.
 
     Args:
-        then: Detector that scores the new logits, or its name; None (default) = `Energy()`. Must be train-free and use
-            logits only.
+        then: Detector that scores the new logits, or its name; None (default) = `Energy()`. Must require no fit
+            and read only logits.
 
     Raises:
-        InvalidArgumentError: `then` requires more than logits.
+        InvalidArgumentError: `then` requires a fit, or reads more than logits.
 
     Example:
         >>> RankFeat()
@@ -51,13 +50,7 @@ class RankFeat(TrainFreeDetector):
 
     def __init__(self, then: GivenDetector = None) -> None:
         super().__init__()
-        then = as_detector(then, "detector in RankFeat(then=...)")
-        if then is not None and not scores_alone(then, {"logits"}):
-            raise InvalidArgumentError(
-                f"RankFeat: expected then=... to be a train-free detector of logits, got {then!r}{detector_hint(then)}"
-            )
-        self.then = then
-        self.log_probability = then is not None and then.log_probability
+        self.then = checked_then(self, then, "logits")
 
     def _score(self, outputs: Outputs) -> Scores:
         assert outputs.hidden is not None  # checked by `score`

@@ -33,6 +33,6 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         )
     if len(labels) and int(labels.max()) >= MOST_CLASSES:
         raise InvalidArgumentError(
-            f"expected labels from 0 to {MOST_CLASSES - 1}, got {int(labels.max())}; count classes from zero"
+            f"expected labels from 0 to {MOST_CLASSES - 1}, got {int(labels.max())}; use class indices (0, 1, ...)"
         )
     return labels

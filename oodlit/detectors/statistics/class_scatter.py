@@ -127,9 +127,8 @@ class ClassCovariances(_ClassScatter):
         needed = 8 * num_classes * width**2
         if self.max_bytes is not None and needed > self.max_bytes:
             raise RequirementError(
-                f"ClassCovariances: {num_classes} covariances of {width} features require {needed / 2**30:.1f} GiB,"
-                f" above the limit of {self.max_bytes / 2**30:.1f} GiB; use tied or diagonal covariances, or raise"
-                " max_bytes"
+                f"{num_classes} covariances of {width} features require {needed / 2**30:.1f} GiB, above the limit of"
+                f" {self.max_bytes / 2**30:.1f} GiB; use covariance='tied' or 'diagonal' in DDU, or raise max_bytes"
             )
         return (num_classes, width, width)
 

@@ -68,9 +68,9 @@ class FeatureBank(SmallestHashes):
         Example:
             >>> kwargs = {"width": 2048, "num_train": 1_281_167, "processes": 8, "sharing": 4}
             >>> FeatureBank(ordered=False).place("auto", **kwargs, memory=512 * 10**9)
-            'the bank of 1281167 training images (10.5 GB) is kept once per machine, shared by its 4 processes'
+            'the bank of 1,281,167 training images (10.5 GB) is kept once per machine, shared by its 4 processes'
             >>> FeatureBank(1000).place("auto", **kwargs, memory=512 * 10**9)
-            'the bank of 1000 training images (0.0 GB) is kept once in each of the 8 processes'
+            'the bank of 1,000 training images (8.2 MB) is kept once in each of the 8 processes'
         """
         if processes == 1:
             return ""
@@ -84,7 +84,8 @@ class FeatureBank(SmallestHashes):
         where = f"once in each of the {processes} processes"
         if self.is_shared:
             where = f"once per machine, shared by its {sharing} processes"
-        return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is kept {where}"
+        memory_of_bank = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+        return f"the bank of {rows:,} training images ({memory_of_bank}) is kept {where}"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
         """Return features of `rows` images (None = all) on the CPU, scaled by `exact_scaling`, and their norms.

@@ -157,9 +157,9 @@ def _fields(detector: Any) -> frozenset[str]:
         InvalidArgumentError: `TrainSample` does not know a field, or it requires logits that are not in `needs`.
     """
     fields: frozenset[str] = detector.sample_fields
-    unknown = ", ".join(sorted(fields - {*FIELDS, "labels"}))
-    if unknown:
-        raise InvalidArgumentError(f"{detector!r}: unknown sample_fields {unknown}. Known: {', '.join(FIELDS)}")
+    known = (*FIELDS, "labels")
+    if unknown := ", ".join(sorted(fields.difference(known))):
+        raise InvalidArgumentError(f"{detector!r}: unknown sample_fields {unknown}. Known: {', '.join(known)}")
     needed = {"logits" if f in OF_LOGITS else f for f in fields} - {"labels"} - detector.required_needs
     if needed:
         raise InvalidArgumentError(

@@ -187,7 +187,10 @@ class Statistics(Memo, Mapping[type[Statistic], Statistic]):
             InvalidArgumentError: A detector has written to a statistic, which would falsify further fits.
         """
         if self._spoilt:
-            raise InvalidArgumentError(f"a detector wrote to {', '.join(self._spoilt)}; compute the statistics again")
+            raise InvalidArgumentError(
+                f"a detector wrote to {', '.join(self._spoilt)}, which all detectors share; let it copy tensors before"
+                " it changes them, and compute the statistics again"
+            )
         for kind, statistic in self.items():
             self._versions |= {(kind, name): version_of(tensor) for name, tensor in statistic.shared_tensors().items()}
 
@@ -237,8 +240,8 @@ class Statistics(Memo, Mapping[type[Statistic], Statistic]):
             key = _key(kind) if _key(kind) in state["statistics"] else kind.__name__  # as earlier versions wrote it
             if key != _key(kind) and [other.__name__ for other in self].count(key) > 1:
                 raise InvalidArgumentError(
-                    f"this run was begun by an earlier version of oodlit, which saved several {key} under one name;"
-                    " repeat it with resume=False (--again)"
+                    f"this run was started with an earlier version of oodlit, and its saved statistics ({key}) are"
+                    " ambiguous; repeat the run with resume=False (--again)"
                 )
             statistic.restore(state["statistics"][key])
         self.shapes |= state["shapes"]

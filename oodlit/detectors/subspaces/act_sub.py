@@ -87,8 +87,9 @@ class ActSub(Detector):
         2025,
         "https://arxiv.org/abs/2508.21695",
         "the bank has at most 50,000 images, whereas the authors use 10 % of ImageNet (128,116 images) and, for a"
-        " ViT, the nearest center of k-means; dim is at most the rank of the head; where energies or cosines are"
-        " negative, the authors' product reverses the order of scores, whereas this one keeps it",
+        " ViT, compare with the nearest center of k-means; dim is at most the rank of the head; where energies or"
+        " cosines are negative, the authors' product reverses the order of scores, whereas here energies are shifted"
+        " if more than 1 % of them are not positive, and negative cosines count as 0",
     )
 
     def __init__(
@@ -122,7 +123,7 @@ class ActSub(Detector):
         dim = _balanced(parts, axes, rank) if self.dim is None else self.dim
         if dim >= len(axes) and self.dim is not None:
             raise InvalidArgumentError(f"{self!r}: expected dim < {len(axes)} (the number of features), got {dim}")
-        self.note_setting("dim", dim, f"similar norms of the decisive part of the {len(axes)} features and the rest")
+        self.note_setting("dim", dim, f"a decisive part and a rest of similar norm ({len(axes)} features)")
         self.note_setting("bank_size", sum(map(len, parts)), f"{sample.num_samples} training images")
         decisive, rest = axes[:dim].contiguous(), axes[dim:].T.contiguous()
         self.keep(

@@ -56,8 +56,9 @@ class CoRP(KernelPCA):
         CoP.reference,
         deviations=(
             "the authors' product of the reconstruction error and another score is not offered; axes of equal"
-            " variance are kept or removed together, at least one is removed; the default M depends on the number of"
-            " features; the authors do not state how they chose settings, so the presets count as tuned on OOD data"
+            " variance are kept or removed together, and at least one axis is removed; the default of size (M) depends"
+            " on the number of features; the authors do not state how they chose settings, so the presets count as"
+            " tuned on OOD data"
         ),
     )
 

@@ -60,7 +60,8 @@ class NECO(Detector):
         "https://arxiv.org/abs/2310.06823",
         "the number of axes follows from a fraction of the variance, whereas the authors set it by hand for"
         " every network; the denominator is |h| for all networks, whereas the authors' code uses |x| for DeiT"
-        " and Swin; a negative largest logit keeps the order of scores, whereas the authors' product reverses it",
+        " and Swin; if the largest logit is negative, the order of scores is kept, whereas the authors' product"
+        " reverses it",
     )
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:

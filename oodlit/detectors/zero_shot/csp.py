@@ -46,6 +46,6 @@ class CSP(NegativeDetector):
         2024,
         "https://arxiv.org/abs/2410.08611",
         "the same deviations as NegLabel; in addition, embeddings are normalized before they are averaged over prompts,"
-        " unlike in the authors' code; every adjective is joined to a random noun, and the adjectives"
-        " come in another order than the authors', so most pairs differ from theirs",
+        " unlike in the authors' code; every adjective is joined to a random noun, and the order"
+        " of the adjectives differs from the authors', so most pairs differ from theirs",
     )
