@@ -142,10 +142,13 @@ class DatasetSource(IndexedSource):
         parts = item if isinstance(item, tuple | list) else (item,)
         label: Any = -1 if not self.labelled else parts[1] if len(parts) > 1 else None
         if not parts or not isinstance(parts[0], Image.Image | Tensor) or not hasattr(label, "__int__"):
+            got = f"got ({', '.join(type(part).__name__ for part in parts)})"
+            if not self.labelled:
+                raise InvalidArgumentError(f"{origin}: expected a PIL image or a tensor, alone or in a pair, {got}")
             raise InvalidArgumentError(
-                f"{origin}: expected a pair (image, label) with a PIL image or a tensor, and a class index; got"
-                f" ({', '.join(type(part).__name__ for part in parts)}). If the data set has no labels of the"
-                " classifier, as an OOD set, pass labelled=False; it may then return the image alone"
+                f"{origin}: expected a pair (image, label) of a PIL image or tensor and a class index, {got}. If the"
+                " labels are not those of the classifier, as in an OOD set, pass labelled=False; the items may then be"
+                " images alone"
             )
         return Sample(self.key(index), parts[0], int(label), group, origin=origin)
 

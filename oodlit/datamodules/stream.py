@@ -118,9 +118,11 @@ class Stream:
             object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)
         if (self.role is Role.POOL) != (self.split is not None):
+            fault = (
+                "role pool requires a split" if self.split is None else f"only role pool has a split, got {self.role}"
+            )
             raise InvalidArgumentError(
-                f"data set {self.name!r}: role pool requires a split, and a split requires role pool; got role"
-                f" {self.role} and split={self.split}; create pools with severity_pool(stream, test_share=...)"
+                f"data set {self.name!r}: {fault}; create pools with severity_pool(stream, test_share=...)"
             )
         if self.role in NAMES_OF_LABELS:
             object.__setattr__(self, "label_names", self.class_names)

@@ -83,8 +83,9 @@ def warn_of_changed_files(streams: Iterable[Stream], since: float, hint: str) ->
         changed = [path for path in paths if _changed_at(path) > since]
         if 0 < len(changed) < len(paths):
             warn(
-                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files (first: {changed[0]}) were changed"
-                f" after they were last read. The contents of only some files were checked; {hint}",
+                f"data set {stream.name!r}: {len(changed):,} of {len(paths):,} files (first: {changed[0]}) were"
+                " modified after the earlier run or recording. Only the contents of a sample of files were compared;"
+                f" {hint}",
                 ChangedFilesWarning,
             )
 

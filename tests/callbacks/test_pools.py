@@ -341,8 +341,12 @@ def test_levels_in_the_other_views(results):
 def test_what_is_no_pool(results):
     with pytest.raises(InvalidArgumentError, match="'val' with role id and 0 classes"):
         severity_pool(id_stream()[0])
-    with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
+    with pytest.raises(InvalidArgumentError, match=r"role pool requires a split.*severity_pool"):
         Stream("pool", Role.POOL, MemorySource([]), ("a",))
+    with pytest.raises(
+        InvalidArgumentError, match=r"'far': only role pool has a split, got ood; create .*severity_pool"
+    ):
+        Stream("far", Role.OOD, MemorySource([]), ("a",), split=str)
     with pytest.raises(InvalidArgumentError, match="'val' has role id; severity levels require a pool"):
         results.severities("val")
     with pytest.raises(InvalidArgumentError, match="'pool' has role pool but no severities"):

@@ -78,7 +78,7 @@ def test_some_new_files_are_reported_for_every_kind_of_source(tmp_path: Path) ->
         replace_later(paths[place], others[place], since)
     found = told(*streams, since=since)
     assert [text.split("'")[1] for text in found] == ["files", "thin", "dataset"]
-    assert all(f"2 of 40 files (first: {paths[3]}) were changed after they were last read." in text for text in found)
+    assert all(f"2 of 40 files (first: {paths[3]}) were modified after the earlier run" in text for text in found)
 
 
 def test_a_copied_folder_is_not_reported(tmp_path: Path) -> None:
@@ -123,6 +123,6 @@ def test_a_replaced_file_of_equal_size_is_reported_before_work_is_reused(tmp_pat
     since = max(path.stat().st_mtime for path in (tmp_path / "out").rglob("*"))
     replace_later(paths[1], others[1], since)  # the sampled files are 0, 2, 4, ...
     with pytest.warns(
-        ChangedFilesWarning, match=r"'far': 1 of 70 files .*001\.png\) were changed .* The contents of only some"
+        ChangedFilesWarning, match=r"'far': 1 of 70 files .*001\.png\) were modified .* Only the contents of a sample"
     ):
         reuse()

@@ -117,6 +117,10 @@ class TestDatasetSource:
         with pytest.raises(InvalidArgumentError, match=r"item 0 of list: expected a pair \(image, label\)"):
             list(DatasetSource([item]).read(0, 1))
 
+    def test_without_labels_the_error_does_not_recommend_what_was_done(self) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"expected a PIL image or a tensor, .* got \(ndarray, int\)$"):
+            list(DatasetSource([(np.zeros(3), 0)], labelled=False).read(0, 1))
+
     def test_loaders_and_iterable_data_sets_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
         with pytest.raises(InvalidArgumentError, match=r"got DataLoader; pass .*loader\.dataset"):
