@@ -80,10 +80,10 @@ class Threshold:
             images = f"{self.num_images} calibration images of {self.dataset}"
             counted = f"of the {self.num_id} other ID images"
             if self.calibration == 1:
-                images, counted = f"{images}, which the metrics of the run also use", f"of these {self.num_id} images"
+                images, counted = f"{images} (also used by the metrics of the run)", f"of these {self.num_id} images"
             return (
-                f"{number}, which refuses on average at most {100 * self.share:g} % of images{of_class} that are like"
-                f" the {images}, and refuses {self.num_id_refused} {counted}"
+                f"{number}, from {images}: refuses on average at most {100 * self.share:g} % of similar"
+                f" images{of_class}, and {self.num_id_refused} {counted}"
             )
         at = "at least" if self.kind == "tpr" else "at most"
         return (
@@ -126,7 +126,8 @@ def threshold_of(
         name, scores, kind = inside, id_scores, "tpr"
         value = acceptance_threshold(scores, tpr=share, rule=results.settings.rule)
     else:
-        name, kind, share = _set_for_fpr(results, dataset), "fpr", _fpr(fpr)
+        share = exact_share(fpr, "fpr", below_one=True, allow_zero=True)
+        name, kind = _set_for_fpr(results, dataset), "fpr"
         scores = scores_of(results, detector, name)
         value = _at_fpr(scores, id_scores, share, name)
     confidence = results.settings.confidence
@@ -176,22 +177,15 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
     known = [info.name for info in results.datasets if info.role in UNKNOWN_CLASSES]
     if dataset is None and len(known) == 1:
         return known[0]
+    if not known:
+        raise InvalidArgumentError("Gate: fpr=... requires an OOD set, but the run has none; pass tpr=... instead")
     if dataset is None:
         raise InvalidArgumentError(
-            f"Gate: fpr=... requires the name of an OOD set; pass dataset=... (OOD sets: {', '.join(known) or 'none'})"
+            f"Gate: fpr=... requires the name of an OOD set; pass dataset=... with one of {', '.join(known)}"
         )
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)
     return dataset
-
-
-def _fpr(fpr: ShareLike) -> Fraction:
-    if isinstance(fpr, int | float) and fpr == 0:
-        return Fraction(0)
-    share = exact_share(fpr, "fpr")
-    if share == 1:
-        raise InvalidArgumentError("Gate: expected fpr to be below 1, got 1; a gate with fpr=1 accepts every image")
-    return share
 
 
 def _at_fpr(
@@ -204,8 +198,8 @@ def _at_fpr(
     above = above[above > last_refused]
     if not len(above):
         raise InvalidArgumentError(
-            f"Gate: with fpr={float(share):g} no image is accepted, because {(scores == last_refused).sum()} images of"
-            f" {name!r} have the highest score of the run; increase fpr, or choose another detector"
+            f"Gate: with fpr={float(share):g} no ID image is accepted, because {(scores == last_refused).sum()} images"
+            f" of {name!r} have a score that no ID image exceeds; increase fpr, or choose another detector"
         )
     return float(above.min())
 

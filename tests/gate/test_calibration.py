@@ -177,8 +177,8 @@ def test_the_origin_of_the_threshold_is_stated() -> None:
     results = results_of([float(i) for i in range(39)], [0.0])
     _, threshold = calibrate(results, "mine", alpha=0.05)
     assert str(threshold).endswith(
-        "refuses on average at most 5 % of images that are like the 39 calibration images of val, which the metrics"
-        " of the run also use, and refuses 1 of these 39 images"
+        ", from 39 calibration images of val (also used by the metrics of the run): refuses on average at most 5 % of"
+        " similar images, and 1 of these 39 images"
     )
 
 

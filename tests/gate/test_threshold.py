@@ -17,8 +17,9 @@ from oodlit.results import DatasetInfo
 scores = st.lists(st.integers(0, 30).map(float), min_size=3, max_size=40)
 
 
-def results_of(inside: list[float], near: list[float], far: list[float] | None = None) -> Results:
-    sets = {"val": inside, "near": near} | ({} if far is None else {"far": far})
+def results_of(inside: list[float], near: list[float] | None = None, far: list[float] | None = None) -> Results:
+    given = {"val": inside, "near": near, "far": far}
+    sets = {name: values for name, values in given.items() if values is not None}
     frame = pd.concat(
         pd.DataFrame({
             "key": [f"{name}/{i}" for i in range(len(values))],
@@ -54,7 +55,7 @@ def test_fpr_is_not_exceeded_and_the_next_threshold_would(inside: list[float], n
     results = results_of(inside, near)
     allowed = [t for t in inside + near if np.mean(np.array(near) >= t) <= fpr]
     if not allowed:
-        with pytest.raises(InvalidArgumentError, match=r"images? of 'near' ha(s|ve) the highest score of the run"):
+        with pytest.raises(InvalidArgumentError, match=r"images? of 'near' ha(s|ve) a score that no ID image exceeds"):
             threshold_of(results, "mine", fpr=fpr)
         return
     found = threshold_of(results, "mine", fpr=fpr)
@@ -87,7 +88,7 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"requires the name of an OOD set; .* dataset=.*: near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"requires the name of an OOD set; .*dataset=.* near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")
@@ -95,8 +96,11 @@ def test_what_has_to_be_said() -> None:
         threshold_of(results, "mine", fpr=0.1, tpr=0.9)
     with pytest.raises(InvalidArgumentError, match="requires fpr"):
         threshold_of(results, "mine", dataset="near")
-    with pytest.raises(InvalidArgumentError, match=r"got 1; .* accepts"):
-        threshold_of(results, "mine", fpr=1, dataset="near")
+    for fpr, found in ((1, "1"), (95, r"95; did you mean 0\.95"), (-0.1, "-0.1"), (False, "False")):
+        with pytest.raises(InvalidArgumentError, match=rf"fpr to be in \[0, 1\), got {found}"):
+            threshold_of(results, "mine", fpr=fpr, dataset="near")
+    with pytest.raises(InvalidArgumentError, match="requires an OOD set, .* pass tpr="):
+        threshold_of(results_of([1.0, 2.0, 3.0]), "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="in these results"):
         threshold_of(results, "yours")
     text = str(threshold_of(results, "mine", fpr=0, dataset="near"))

@@ -249,6 +249,10 @@ def test_other_bad_arguments_are_refused():
         m.aurc([1.0, 2.0], [True])
     with pytest.raises(InvalidArgumentError, match="is_correct: expected booleans"):
         m.aurc([1.0], np.array([1]))
+    with pytest.raises((InvalidArgumentError, TypeError), match="is_correct: expected booleans, got list|Type-check"):
+        m.aurc([1.0], ["a"])
+    with pytest.raises((InvalidArgumentError, TypeError), match="expected integers, got list of dtype <U1|Type-check"):
+        m.accuracy(["a"], [0])
     with pytest.raises(InvalidArgumentError, match="1 of 2 images have no label"):
         m.accuracy([0, 1], [0, -1])
     with pytest.raises(InvalidArgumentError, match="expected one label per prediction"):

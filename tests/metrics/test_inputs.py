@@ -1,6 +1,7 @@
 """What comes in is read exactly or refused with a message: numbers, containers, settings."""
 
 import math
+import re
 from fractions import Fraction
 from functools import partial
 
@@ -24,9 +25,9 @@ SCORES = torch.tensor([3.0, 4.0, 1.0, 2.0])
 
 @pytest.mark.parametrize("make", [list, np.array, torch.tensor, partial(np.array, dtype=np.uint64)])
 def test_integers_that_float64_rounds_are_refused_not_tied(make):
-    with pytest.raises(InvalidArgumentError, match=r"id_scores: .*integers beyond 2\*\*53"):
+    with pytest.raises(InvalidArgumentError, match=r"id_scores: .*below 2\*\*53, got one of about 9007199254740992"):
         m.auroc(make([2**53 + 1]), [2**53])
-    with pytest.raises(InvalidArgumentError, match=r"integers beyond 2\*\*53"):
+    with pytest.raises(InvalidArgumentError, match=r"below 2\*\*53"):
         m.AUROC().update(torch.tensor([2**60 + 1, 2**60]), is_ood=torch.tensor([False, True]))
     assert m.auroc(make([2**53 - 1]), make([2**53 - 2])) == 1.0
 
@@ -111,6 +112,10 @@ def test_shares_are_read_as_written():
         with pytest.raises(InvalidArgumentError, match=r"expected prior to be in \(0, 1\)"):
             exact_prior(bad)
     assert exact_prior(None) is None
+    for bad, hint in ((95, "; did you mean 0.95?"), (1.01, ""), (500, "")):  # 95 is a percentage
+        with pytest.raises(InvalidArgumentError, match=re.escape(f"got {bad}{hint}") + "$"):
+            exact_share(bad)
+    assert exact_share(0, below_one=True, allow_zero=True) == 0
 
 
 @pytest.mark.parametrize("prior", [5e-324, 1e-300, 0.5, 1 - 2**-53])

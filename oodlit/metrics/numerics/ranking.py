@@ -147,15 +147,20 @@ def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
     """
     tensor = _tensor(values, name).detach()
     if tensor.ndim != 1:
-        raise InvalidArgumentError(f"{name}: expected one score per image, shape (n,), got shape {tuple(tensor.shape)}")
+        raise InvalidArgumentError(
+            f"{name}: expected one-dimensional scores, shape (n,), got shape {tuple(tensor.shape)}"
+        )
     if tensor.is_complex():
         raise InvalidArgumentError(f"{name}: expected real numbers, got {tensor.dtype}")
     if tensor.is_floating_point():
         return tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     rounded = tensor.double()
     # Integers that become equal by rounding would count as ties.
-    if len(rounded) and float(rounded.abs().max()) > _EXACT_UP_TO - 1:
-        raise InvalidArgumentError(f"{name}: float64 rounds integers beyond 2**53; rescale the scores")
+    if len(rounded) and (largest := float(rounded.abs().max())) > _EXACT_UP_TO - 1:
+        raise InvalidArgumentError(
+            f"{name}: expected integers with an absolute value below 2**53, got one of about {largest:.0f}. float64"
+            " rounds larger integers, which can create ties; rescale the scores"
+        )
     return rounded
 
 
@@ -165,7 +170,7 @@ def as_integers(values: object, name: str, *, like: Tensor | None = None) -> Int
     Raises:
         InvalidArgumentError: Not one-dimensional, not integers, or another length than `like`.
     """
-    tensor = _tensor(values, name)
+    tensor = _tensor(values, name, "integers")
     if tensor.ndim == 1 and len(tensor) == 0:  # an empty list has no type
         tensor = tensor.long()
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
@@ -212,7 +217,7 @@ def as_flags(values: FlagLike, name: str, *, like: Tensor) -> Tensor:
     Raises:
         InvalidArgumentError: Not boolean, or another length than `like`.
     """
-    tensor = _tensor(values, name)
+    tensor = _tensor(values, name, "booleans")
     if tensor.dtype != torch.bool and tensor.numel():  # an empty list has no type
         raise InvalidArgumentError(f"{name}: expected booleans, got {tensor.dtype}")
     return _with_length_of(like, tensor.bool(), name)
@@ -261,10 +266,11 @@ def smallest_count(share: ShareLike, total: int) -> int:
     return -(-exact.numerator * total // exact.denominator)
 
 
-def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fraction:
+def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False, allow_zero: bool = False) -> Fraction:
     """Return `share` as the number that was meant (`fractions.exact_number`), checked to be in (0, 1].
 
-    With `below_one`, 1 is refused, and a number that is 1 up to rounding is used as is.
+    With `below_one`, 1 is refused, and a number that is 1 up to rounding is used as is. With `allow_zero`, 0 is
+    accepted.
 
     Example:
         >>> exact_share(0.95), exact_share(1 - 0.05), exact_share(Fraction(1, 3))
@@ -273,8 +279,10 @@ def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fr
     exact = None if isinstance(share, bool) else exact_number(share)
     if exact == 1 and below_one:
         exact = Fraction(float(share))
-    if exact is None or not 0 < exact <= 1 or (below_one and exact == 1):
-        raise InvalidArgumentError(f"expected {name} to be in (0, 1{')' if below_one else ']'}, got {share!r}")
+    if exact is None or not 0 <= exact <= 1 or (below_one and exact == 1) or not (exact or allow_zero):
+        span = f"{'[' if allow_zero else '('}0, 1{')' if below_one else ']'}"
+        hint = f"; did you mean {float(exact / 100):g}?" if exact is not None and 2 <= exact < 100 else ""
+        raise InvalidArgumentError(f"expected {name} to be in {span}, got {share!r}{hint}")
     return exact
 
 
@@ -298,7 +306,7 @@ def to_float64(array: np.ndarray, name: str) -> np.ndarray:
     return rounded
 
 
-def _tensor(values: object, name: str) -> Tensor:
+def _tensor(values: object, name: str, kind: str = "numbers") -> Tensor:
     if isinstance(values, Tensor):
         if values.is_meta or values.layout != torch.strided:
             raise InvalidArgumentError(
@@ -306,10 +314,12 @@ def _tensor(values: object, name: str) -> Tensor:
             )
         return values
     if np.ma.is_masked(values):
-        raise InvalidArgumentError(f"{name}: masked entries are not supported; pass values.compressed()")
+        raise InvalidArgumentError(
+            f"{name}: masked entries are not supported; remove these entries from all arrays, or fill in their values"
+        )
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        raise InvalidArgumentError(f"{name}: expected numbers, got {type(values).__name__} of dtype {array.dtype}")
+        raise InvalidArgumentError(f"{name}: expected {kind}, got {type(values).__name__} of dtype {array.dtype}")
     if array.dtype.itemsize > 8:
         array = to_float64(array, name)
     # torch accepts no negative strides or foreign byte order, and warns about read-only memory.
