@@ -61,6 +61,11 @@ def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.Mon
         ("1 images that repeat others", "1 image that repeats others"),
         ("1 images (first: 'a b.png') are left out", "1 image (first: 'a b.png') is left out"),
         ("1 files of a set (first: 'c') have labels", "1 file of a set (first: 'c') has labels"),
+        (
+            "1 annotations are marked, 1 confidences are out of range",
+            "1 annotation is marked, 1 confidence is out of range",
+        ),
+        ("1 parameters are here, 1 repeated image ids", "1 parameter is here, 1 repeated image id"),
         ("1 pairs of classes have equal weights", "1 pair of classes has equal weights"),
         (
             "1 folders (first: 'a') have 1 dimensions after 1 attempts",

@@ -43,7 +43,7 @@ def subset_predictions(
         wrong = sorted({n for n in labels if labels.count(n) > 1 or not 0 <= n < classes})
         raise InvalidArgumentError(
             f"subset_predictions: expected one or more distinct class indices from 0 to {classes - 1}, got"
-            f" {len(labels)} (repeated or out of range: {', '.join(map(str, wrong[:5])) or 'none'})"
+            f" {f'indices that are repeated or out of range ({wrong[:5]})' if wrong else 'none'}"
         )
     if protocol == "unmasked":
         return logits.argmax(dim=1)

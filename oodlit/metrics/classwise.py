@@ -60,7 +60,7 @@ def mean_of(values: Sequence[float]) -> float:
     if not values:
         return undefined("mean over classes", "there is no class")
     if without := [str(index) for index, value in enumerate(values) if math.isnan(value)]:
-        reason = f"no value for {len(without)} of {len(values)} classes (first: {', '.join(without[:5])})"
+        reason = f"no value for {len(without)} of {len(values)} classes (first indices: {', '.join(without[:5])})"
         return undefined("mean over classes", reason)
     return math.fsum(values) / len(values)
 
@@ -131,7 +131,8 @@ class MeanOverClasses(GroupedMetric):
         kind: object = metric
         if not isinstance(kind, RankingMetric):
             raise InvalidArgumentError(
-                f"expected metric to compare ID scores with OOD scores, such as FPRAtTPR(), got {metric!r}"
+                "MeanOverClasses: expected a metric that compares ID scores with OOD scores, such as FPRAtTPR(), got"
+                f" {metric!r}"
             )
         super().__init__(as_count(num_classes, "num_classes"), **kwargs)
         self.metric = metric

@@ -6,8 +6,8 @@ from typing import Any
 from oodlit.base.fractions import ShareLike
 from oodlit.base.roles import Role
 from oodlit.metrics.entry import Images, MetricEntry, Value, full_spectrum, share
-from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
-from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, exact_tpr
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank, smallest_count
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.streams import RankingMetric
 
@@ -71,8 +71,7 @@ def fpr_at_tpr_error(
 
 def fpr_error_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:
     """Compute `fpr_at_tpr_error` from a ranking."""
-    check_rule(rule)
-    exact_share(tpr)
+    exact_tpr(tpr, rule)
     if reason := ranking.missing():
         return undefined("fpr_at_tpr_error", reason)
     return rejected_id_count(ranking, tpr=tpr, rule=rule) / ranking.n_id
@@ -88,8 +87,7 @@ def rejected_id_count(ranking: Ranking, *, tpr: ShareLike, rule: str) -> int:
 
 def fpr_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:
     """Compute FPR from a ranking."""
-    check_rule(rule)
-    exact_share(tpr)
+    exact_tpr(tpr, rule)
     if reason := ranking.missing():
         return undefined("fpr_at_tpr", reason)
     return accepted_count(ranking, tpr=tpr, rule=rule) / ranking.n_ood
@@ -128,8 +126,7 @@ class FPRAtTPR(RankingMetric):
 
     def __init__(self, tpr: ShareLike = 0.95, rule: str = "attained", **kwargs: Any) -> None:
         """Check the settings."""
-        check_rule(rule)
-        exact_share(tpr)
+        exact_tpr(tpr, rule)
         super().__init__(**kwargs)
         self.tpr = tpr
         self.rule = rule

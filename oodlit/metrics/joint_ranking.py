@@ -114,7 +114,7 @@ def risk_curve_of(joint: JointRanking, prior: float) -> RiskCurve:
     """Compute risk and coverage from ranked scores."""
     ranking = joint.ranking
     if reason := ranking.missing():
-        raise InvalidArgumentError(f"risk_curve: expected ID and OOD scores, but {reason}")
+        raise InvalidArgumentError(f"expected ID and OOD scores, but {reason}")
     scores = torch.cat([ranking.id_scores.values.double(), ranking.ood_scores.double()])
     threshold = scores.unique().flip(0)  # type: ignore[no-untyped-call]
     below = ranking.id_scores.count_below(threshold)

@@ -59,7 +59,8 @@ def mean_corruption_error(
         below = math.fsum(_of(baseline, "baseline", group) - theirs for group in groups)
         if below <= 0:
             raise InvalidArgumentError(
-                f"{kind!r}: the sum of the baseline's errors, less its clean error, is {below:g}, but must be positive"
+                f"mean_corruption_error: expected a positive sum of the baseline's errors for {kind!r}"
+                f"{', each minus its clean error' if clean else ''}, got {below:g}"
             )
         ratios.append(above / below)
     return math.fsum(ratios) / len(ratios)
@@ -68,8 +69,8 @@ def mean_corruption_error(
 def _of(errors: Mapping[str, float], name: str, group: str) -> float:
     if group not in errors:
         raise InvalidArgumentError(
-            f"mean_corruption_error: {name} has no value for {group!r}, but every kind requires every severity. To omit"
-            " some, pass kinds=... or severities=..., and report the chosen kinds and severities with the result"
+            f"mean_corruption_error: {name} has no value for {group!r}; expected one for each severity of each kind."
+            " To leave out kinds or severities, pass kinds=... or severities=..., and report them with the result"
         )
     return _error(errors[group], f"{name}[{group!r}]")
 

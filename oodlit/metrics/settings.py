@@ -1,13 +1,13 @@
 """Settings for computing the metrics of a result."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import exact_number
-from oodlit.metrics.numerics.acceptance import check_rule
+from oodlit.metrics.numerics.acceptance import exact_tpr
 from oodlit.metrics.numerics.ranking import as_count, exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
@@ -51,16 +51,16 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        check_rule(self.rule)
         if self.controls is not True and self.controls is not False:
             raise InvalidArgumentError(f"expected controls to be True or False, got {self.controls!r}")
-        plain: dict[str, Any] = {
-            name: float(exact_share(getattr(self, name), name)) for name in ("tpr", "unit_test_limit")
-        }
+        plain: dict[str, Any] = {"tpr": float(exact_tpr(self.tpr, self.rule))}
+        plain["unit_test_limit"] = float(exact_share(self.unit_test_limit, "unit_test_limit"))
         plain["confidence"] = check_confidence(self.confidence)
         der: object = self.der
         if isinstance(der, str) or not isinstance(der, Sequence):
-            raise InvalidArgumentError(f"expected der to be fractions, such as (0.95, 0.99), got {self.der!r}")
+            raise InvalidArgumentError(
+                f"expected der to be a list of fractions, such as (0.95, 0.99), got {self.der!r}"
+            )
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"expected each fraction once, got der={self.der!r}")
@@ -122,7 +122,7 @@ def _as_lists(given: object, name: str, of: str) -> dict[str, list[str]]:
         what = "data sets to lists of class names" if name == "classes" else "names of means to lists of data sets"
         raise InvalidArgumentError(f"expected {name} to map {what}, got {given!r}")
     for key, names in given.items():
-        if isinstance(names, str) or not all(isinstance(one, str) for one in names):
+        if isinstance(names, str) or not isinstance(names, Iterable) or any(not isinstance(one, str) for one in names):
             raise InvalidArgumentError(f"expected {name}[{key!r}] to be a list of {of}, got {names!r}")
     return {key: list(names) for key, names in given.items()}
 

@@ -11,7 +11,7 @@ from oodlit.base.roles import Role
 from oodlit.metrics.classwise import GroupedMetric
 from oodlit.metrics.entry import Images, MetricEntry, Value
 from oodlit.metrics.fpr import accepted_count
-from oodlit.metrics.numerics.acceptance import check_rule
+from oodlit.metrics.numerics.acceptance import exact_tpr
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
 
@@ -57,8 +57,7 @@ def unit_test_failures(
 
 def check_unit_test_settings(limit: ShareLike, tpr: ShareLike, rule: str) -> None:
     """Raise unless the settings are allowed."""
-    check_rule(rule)
-    exact_share(tpr)
+    exact_tpr(tpr, rule)
     exact_share(limit, "limit")
 
 
@@ -71,9 +70,11 @@ def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike
     """Count failed tests among rankings."""
     if not rankings:
         return undefined("unit_test_failures", "there is no test")
-    for index, ranking in enumerate(rankings):
-        if reason := ranking.missing():
-            return undefined("unit_test_failures", f"{reason} for test {index} of {len(rankings)} (counted from 0)")
+    if not rankings[0].n_id:
+        return undefined("unit_test_failures", "there is no ID score")
+    if empty := [str(index) for index, ranking in enumerate(rankings) if not ranking.n_ood]:
+        reason = f"no score for {len(empty)} of {len(rankings)} tests (first indices: {', '.join(empty[:5])})"
+        return undefined("unit_test_failures", reason)
     return float(sum(fails(ranking, limit=limit, tpr=tpr, rule=rule) for ranking in rankings))
 
 

@@ -99,7 +99,7 @@ def test_what_has_to_be_said() -> None:
     for fpr, found in ((1, "1"), (95, r"95; did you mean 0\.95"), (-0.1, "-0.1"), (False, "False")):
         with pytest.raises(InvalidArgumentError, match=rf"fpr to be in \[0, 1\), got {found}"):
             threshold_of(results, "mine", fpr=fpr, dataset="near")
-    with pytest.raises(InvalidArgumentError, match="requires an OOD set, .* pass tpr="):
+    with pytest.raises(InvalidArgumentError, match=r"requires an OOD set, .* pass tpr="):
         threshold_of(results_of([1.0, 2.0, 3.0]), "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="in these results"):
         threshold_of(results, "yours")

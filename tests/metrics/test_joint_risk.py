@@ -115,6 +115,8 @@ def test_empty_groups() -> None:
         assert math.isnan(joint_augrc([1.0], [], is_correct=[True], prior=0.1))
     with pytest.raises(InvalidArgumentError, match="no OOD score"):
         risk_curve([1.0], [], is_correct=[True], prior=0.1)
+    with pytest.raises(InvalidArgumentError, match=r"^expected ID and OOD scores, but there is no ID score"):
+        operating_point([], [1.0], is_correct=[], prior=0.1, tpr=0.9)
 
 
 @pytest.mark.parametrize(("n", "m", "prior"), [(300, 60, 0.3), (200, 200, 0.05), (60, 30, 0.5)])

@@ -42,10 +42,10 @@ def test_relative_to_clean_images() -> None:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"fog/3": None}, {}, "errors has no value for 'fog/3', but every kind requires every severity"),
+        ({"fog/3": None}, {}, "errors has no value for 'fog/3'; expected one for each severity of each kind"),
         ({"fog/3": 1.5}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got 1\.5"),
         ({"fog/3": float("nan")}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got nan"),
-        ({}, {"clean": (0.1, 0.5)}, "'gaussian_noise': the sum of the baseline's errors, .* is 0, but"),
+        ({}, {"clean": (0.1, 0.5)}, r"errors for 'gaussian_noise', each minus its clean error, got 0"),
         ({}, {"kinds": ("fog", "fog")}, "at least one kind and one severity, and none twice"),
         ({}, {"severities": ()}, "at least one kind and one severity, and none twice"),
     ],
@@ -54,3 +54,8 @@ def test_undefined_values_are_errors(change: dict[str, float | None], options: d
     errors = {group: value for group, value in (dict.fromkeys(GROUPS, 0.5) | change).items() if value is not None}
     with pytest.raises(InvalidArgumentError, match=message):
         mean_corruption_error(errors, dict.fromkeys(GROUPS, 0.5), **options)
+
+
+def test_without_clean_errors_the_message_does_not_mention_them() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"errors for 'fog', got 0$"):
+        mean_corruption_error({"fog/1": 0.5}, {"fog/1": 0.0}, kinds=["fog"], severities=[1])

@@ -286,7 +286,7 @@ def test_the_class_names_what_is_missing():
     metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags)
     with pytest.raises(InvalidArgumentError, match=r"2 of 2 classes \(first: 0, 1\) have no estimation images"):
         metric.compute()
-    with pytest.raises(InvalidArgumentError, match=r"confidences: expected 2, one per score, got 1"):
+    with pytest.raises(InvalidArgumentError, match=r"confidences: expected 2 values, one per score, got 1"):
         metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags, torch.tensor([1.0]))
     with pytest.raises(InvalidArgumentError, match="the pool has 2 classes, but each level requires 3"):
         m.SeverityLevels(2, 3)

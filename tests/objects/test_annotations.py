@@ -101,27 +101,30 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("annotations", 1, id=0), r"1 repeated annotation ids \(first: annotations\[1\], id 0\)"),
-        (changed("images", 1, id=139), r"1 repeated image ids \(first: images\[1\]: 139\)"),
+        (changed("annotations", 1, id=0), r"1 repeated annotation id \(first: annotations\[1\], id 0\)"),
+        (changed("images", 1, id=139), r"1 repeated image id \(first: images\[1\]: 139\)"),
         (
             changed("annotations", 0, image_id=5),
-            r"1 annotations of unknown images \(first: annotations\[0\], id 0: image_id 5",
+            r"1 annotation of unknown images \(first: annotations\[0\], id 0: image_id 5",
         ),
-        (changed("annotations", 0, category_id=2), r"annotations of unknown categories .* category_id 2"),
-        (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"box outside of their image .* in an image of 64 x 48"),
+        (changed("annotations", 0, category_id=2), r"1 annotation of unknown categories .* category_id 2"),
+        (
+            changed("annotations", 0, bbox=[60, 2, 10, 20]),
+            r"1 box beyond the border of the image \(first: .* in an image of 64 x 48\); repair=True",
+        ),
         (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 box without area .*repair=True \(--repair\) drops them"),
-        (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
+        (changed("annotations", 0, bbox=[5, 2, 3]), r"1 annotation without box .*bbox \[5, 2, 3\]"),
         (changed("annotations", 0, iscrowd=2), r"iscrowd is neither 0 nor 1 \(first: annotations\[0\], id 0: 2\)"),
-        (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
-        (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"annotations without box"),
+        (changed("annotations", 0, id=1.5), r"1 annotation without id \(first: annotations\[0\]: 1.5\); ids are"),
+        (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"1 annotation without box"),
         (changed("images", 2, width=10**400), r"image without size"),
         (changed("images", 2, width=1 << 63), r"image without size"),
         (changed("images", 2, width=None), r"image without size \(first: images\[2\], id 632: width None"),
         (changed("images", 2, id=True), r"image without id \(first: images\[2\]: True"),
         (without("images", 0, "height"), r"image without size"),
-        (changed("categories", 1, id=1), r"repeated category ids \(first: categories\[1\]: 1\)"),
-        (changed("categories", 1, name="person"), "repeated category names"),
-        (without("categories", 1, "name"), r"categories without id or name"),
+        (changed("categories", 1, id=1), r"1 repeated category id \(first: categories\[1\]: 1\)"),
+        (changed("categories", 1, name="person"), "1 repeated category name "),
+        (without("categories", 1, "name"), r"1 item of 'categories' without id or name"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, change: Callable[[Any], None], message: str) -> None:
@@ -136,7 +139,9 @@ def test_all_kinds_are_told_at_once(tmp_path: Path) -> None:
     content["annotations"][0]["image_id"] = 5
     content["annotations"][1]["image_id"] = 6
     content["annotations"][2]["bbox"] = [1, 1, 1, 0]
-    with pytest.raises(DataError, match=r"near.json: 2 annotations of unknown images .*; 1 box without area"):
+    with pytest.raises(
+        DataError, match=r"near.json: 2 annotations of unknown images \(.*image_id 5\)\. 1 box without area"
+    ):
         read_annotations(written(tmp_path, content), "near")
 
 
@@ -166,12 +171,12 @@ MARKS = [
 def test_ignored_annotations_are_no_objects(tmp_path: Path, mark: dict[str, Any]) -> None:
     content = coco()
     content["annotations"][0] |= mark
-    with pytest.raises(DataError, match=r"1 annotations are marked ignore or difficult .*drops these annotations"):
+    with pytest.raises(DataError, match=r"1 annotation is marked ignore or difficult .*drops these annotations"):
         read_annotations(written(tmp_path, content), "near")
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     whole = read_annotations(written(tmp_path, coco()), "near")
     assert found.ids == whole.ids[1:]
-    assert found.notes[0].startswith("near.json: 1 annotations marked ignore or difficult were dropped")
+    assert found.notes[0].startswith("near.json: 1 annotations marked ignore or difficult were dropped. Predicted")
     content["annotations"][0] |= dict.fromkeys(mark, 0) | {"attributes": {"difficult": False, "ignored": "0"}}
     assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == whole.boxes.tolist()
 
@@ -240,7 +245,7 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="class_names: expected every name once, got"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
-        DataError, match=r"2 annotations of classes that the network does not know .*'zebra'; .* toothbrush"
+        DataError, match=r"2 annotations of classes that are not in class_names .*'zebra'\); .* toothbrush"
     ):
         read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])
 

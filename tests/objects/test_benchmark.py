@@ -98,6 +98,10 @@ def test_what_is_not_there_is_named(folder, tmp_path) -> None:
     ):
         ObjectBenchmark(CocoSet("val", file, tmp_path), [])
     content = json.loads(file.read_text())
+    nameless = content | {"images": [entry | {"file_name": None} for entry in content["images"]]}
+    (tmp_path / "nameless.json").write_text(json.dumps(nameless))
+    with pytest.raises(DataError, match=r"val: expected a file_name in every entry of 'images', found none"):
+        ObjectBenchmark(CocoSet("val", tmp_path / "nameless.json", tmp_path), [])
     content["images"][1]["file_name"] = "../secret.png"
     (tmp_path / "odd.json").write_text(json.dumps(content))
     with pytest.raises(DataError, match=r"got '\.\./secret\.png'"):

@@ -157,7 +157,7 @@ def test_what_does_not_fit_is_named() -> None:
     boxes = MatchedBoxes(ones, ones, none, ones, 0)
     with pytest.raises(InvalidArgumentError, match=r"tau .* got NaN"):
         OpenSet(boxes, math.nan)
-    with pytest.raises(InvalidArgumentError, match="iou=0"):
+    with pytest.raises(InvalidArgumentError, match=r"iou to be in \(0, 1\], got 0"):
         OpenSet(boxes, 0.0, 0)
     with pytest.raises(InvalidArgumentError, match=r"points .* got '12'"):
         ap_u_of(OpenSet(boxes, 0.0), "12")

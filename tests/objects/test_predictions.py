@@ -133,11 +133,11 @@ def test_folders_are_no_columns(tmp_path: Path, near: Annotations) -> None:
 def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
     content = results()
     content[1]["category_id"] = 3
-    told = r"1 of 3 boxes have a class that is not an ID class .*category_id 3; ID classes are cat, dog, bird"
+    told = r"1 of 3 boxes have a class that is not an ID class .*category_id 3\); ID classes are cat, dog, bird"
     with pytest.raises(DataError, match=told):
         read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
     wide = columns() | {"logits": [[0.0] * 4] * 3}
-    with pytest.raises(DataError, match="4 logits for 3 ID classes; remove the logit of the background class"):
+    with pytest.raises(DataError, match=r"4 logits for 3 ID classes\); remove the logit of the background class"):
         read_predictions(as_parquet(tmp_path, wide), near, classes=CLASSES)
     many = {name: list(values) * 10 for name, values in columns().items()} | {"category_id": [17, 17, 18] * 10}
     with pytest.raises(DataError, match=r"of 30 boxes have their largest logit at a class other .*\(first: box 0"):
@@ -161,8 +161,11 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -
         ({"score": True}, "1 box is incomplete .*'score': True"),
         ({"score": 10**400}, "1 box is incomplete"),
         ({"bbox": [0, 0, 10**400, 1]}, "1 box is incomplete"),
-        ({"bbox": [70, 1, 5, 5]}, r"1 box lies outside of the image \(first: box 1: \[70.0, .*coordinates in pixels"),
-        ({"bbox": [-9, 1, 5, 5]}, r"1 box lies outside of the image"),
+        (
+            {"bbox": [70, 1, 5, 5]},
+            r"1 box lies completely outside of the image \(first: box 1: \[70.0, .*coordinates in pixels",
+        ),
+        ({"bbox": [-9, 1, 5, 5]}, r"1 box lies completely outside of the image"),
         ({"bbox": [5, 5, -1, 2]}, "1 box has a negative width or height .* \\[x, y, width, height\\] in JSON"),
         ({"category_id": None}, "2 of 3 boxes have a category_id; expected all or none"),
         ({"category_id": [1]}, r"category_id to be text or an integer, got \[1\]"),
@@ -224,9 +227,7 @@ def test_relative_boxes_are_refused(tmp_path: Path, near: Annotations) -> None:
 @pytest.mark.parametrize(("scores", "count"), [([50, 90, 10], 3), ([0.5, 1.001, 0.1], 1), ([0.5, 0.9, -0.1], 1)])
 def test_confidences_are_shares(tmp_path: Path, near: Annotations, scores: list[float], count: int) -> None:
     content = [entry | {"score": score} for entry, score in zip(results(), scores, strict=True)]
-    refused = (
-        rf"{count} confidences are out of range \(first: box .*expected values from 0 to 1; divide percentages by 100"
-    )
+    refused = rf"{count} confidences? (is|are) out of range \(first: box .*, confidence .*\); expected values .* divide"
     with pytest.raises(DataError, match=refused):
         read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
     with pytest.raises(DataError, match=refused):

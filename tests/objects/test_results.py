@@ -348,7 +348,7 @@ def test_what_users_should_hear() -> None:
         ({"points": "12"}, "points .* got '12'"),
         ({"tau_rule": "mean"}, "tau_rule .* got 'mean'"),
         ({"t_star": math.nan}, "t_star=nan"),
-        ({"iou": 0.0}, "iou=0.0"),
+        ({"iou": 0.0}, r"iou to be in \(0, 1\], got 0\.0"),
         ({"tpr": 1.5}, "tpr .* got 1.5"),
         ({"bootstrap": -1}, "bootstrap .* at least 0, got -1"),
         ({"tau": math.nan}, "tau to be a number, got NaN"),

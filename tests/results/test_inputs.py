@@ -227,6 +227,8 @@ def test_one_name_instead_of_a_list_is_not_read_letter_by_letter(results, call):
 def test_names_without_values(results):
     with pytest.raises(REFUSED, match="expected classes to map data sets to lists of class names" + OR_TYPE):
         results.recompute(classes=["near"])
+    with pytest.raises(REFUSED, match=r"expected classes\['near'\] to be a list of class names, got None" + OR_TYPE):
+        results.recompute(classes={"near": None})
     with pytest.raises(REFUSED, match="expected runs by name, such as .*, got a list" + OR_TYPE):
         compare_runs([results, results])
 

@@ -3,8 +3,10 @@
 import re
 
 _KIND = "training|calibration|test|estimation|ID|OOD|data|unit|class|labeled|listed|annotated|published|known|unknown"
+_KIND += "|repeated image|repeated category|repeated annotation"
 _NOUN = "image|class|detector|set|run|box|row|file|test|shard|value|name|label|logit|feature|sample|group|problem|score"
 _MORE = "object|limit|level|key|part|model|curve|difference|reason|finding|split|comparison|batch|worker|process"
+_MORE += "|annotation|parameter|confidence|item|id"
 _VERB = {"are": "is", "were": "was", "have": "has", "do": "does", "repeat": "repeats", "match": "matches"}
 _VERB |= {"lie": "lies", "differ": "differs", "remain": "remains", "occur": "occurs", "reach": "reaches"}
 _FIRST = r"(?: \(first: [^()]+\))?"

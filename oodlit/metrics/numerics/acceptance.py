@@ -43,20 +43,20 @@ def acceptance_threshold(id_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: s
     References:
         Bitterwolf, Müller, Hein: In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation. ICML 2023.
     """
-    check_rule(rule)
-    exact_share(tpr)
+    exact = exact_tpr(tpr, rule)
     scores = as_sorted(id_scores, "id_scores")
     if len(scores) == 0:
         return undefined("acceptance_threshold", "there is no ID score")
     if rule == "attained":
         return float(scores.values[len(scores) - smallest_count(tpr, len(scores))])
-    return _interpolated(scores, exact_share(tpr))
+    return _interpolated(scores, exact)
 
 
-def check_rule(rule: str) -> None:
-    """Raise unless `rule` is one of RULES."""
+def exact_tpr(tpr: ShareLike, rule: str) -> Fraction:
+    """Return `tpr` as the number that was meant; raise unless it is in (0, 1] and `rule` is one of RULES."""
     if rule not in RULES:
         raise InvalidArgumentError(f"expected rule to be {' or '.join(map(repr, RULES))}, got {rule!r}")
+    return exact_share(tpr)
 
 
 def _interpolated(scores: SortedScores, tpr: Fraction) -> float:

@@ -43,7 +43,8 @@ def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> lis
     id_classes, levels = as_count(id_classes, "id_classes"), as_count(levels, "levels", at_least=2)
     if num_classes < id_classes:
         raise InvalidArgumentError(
-            f"the pool has {num_classes} classes, but each level requires {id_classes} (ID classes); use a larger pool"
+            f"the pool has {num_classes} classes, but each level requires {id_classes}, as many as there are ID"
+            " classes; use a larger pool"
         )
     windows = num_classes - id_classes + 1
     return [min(level * windows // (levels - 1), windows - 1) for level in range(levels)]

@@ -16,17 +16,9 @@ from torch import Tensor
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, exact_tpr
 from oodlit.metrics.numerics.exact_sums import ExactSums
-from oodlit.metrics.numerics.ranking import (
-    ScoreLike,
-    as_groups,
-    as_integers,
-    as_numbers,
-    as_scores,
-    as_sorted,
-    exact_share,
-)
+from oodlit.metrics.numerics.ranking import ScoreLike, as_groups, as_integers, as_numbers, as_scores, as_sorted
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.severity.levels import LEVELS, check_no_class_is_empty, level_starts, severity_order, window_values
 from oodlit.metrics.streams import StreamMetric, check_batch
@@ -273,8 +265,7 @@ class SeverityLevels(StreamMetric):
     ) -> None:
         """Check the settings; store ID, test and estimation scores."""
         level_starts(num_classes, id_classes, levels)
-        check_rule(rule)
-        exact_share(tpr)
+        exact_tpr(tpr, rule)
         super().__init__(**kwargs)
         self.num_classes, self.id_classes, self.levels, self.tpr, self.rule = num_classes, id_classes, levels, tpr, rule
         for name in ("id_scores", "test_scores", "confidences"):
@@ -305,7 +296,9 @@ class SeverityLevels(StreamMetric):
         scores, (is_ood, is_test) = check_batch(scores, is_ood=is_ood, is_test=is_test)
         averaged = scores if confidences is None else as_numbers(confidences, "confidences").to(scores.device)
         if len(averaged) != len(scores):
-            raise InvalidArgumentError(f"confidences: expected {len(scores)}, one per score, got {len(averaged)}")
+            raise InvalidArgumentError(
+                f"confidences: expected {len(scores)} values, one per score, got {len(averaged)}"
+            )
         all_groups = as_integers(groups, "groups", like=scores)
         as_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
         estimation, test = is_ood & ~is_test, is_ood & is_test

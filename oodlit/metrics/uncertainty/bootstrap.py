@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 
 from oodlit.base.errors import InvalidArgumentError
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.numerics.acceptance import check_rule
-from oodlit.metrics.numerics.ranking import exact_share, smallest_count
+from oodlit.metrics.numerics.acceptance import exact_tpr
+from oodlit.metrics.numerics.ranking import smallest_count
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 
@@ -74,8 +74,7 @@ def stratified_bootstrap(
         >>> replicates.fpr.shape
         (50, 1, 1)
     """
-    check_rule(rule)
-    exact = exact_share(tpr)
+    exact = exact_tpr(tpr, rule)
     n = id_scores.shape[1]
     sizes = np.bincount(groups) if len(groups) else np.zeros(0, dtype=np.int64)
     if repetitions < 1 or n == 0 or len(sizes) == 0 or (sizes == 0).any():

@@ -243,7 +243,7 @@ def _categories(entries: Sequence[_Entry], problems: Problems) -> dict[str, str]
     for position, entry in enumerate(entries):
         identity, name, where = id_text(entry.get("id")), entry.get("name"), f"categories[{position}]"
         if identity is None or not isinstance(name, str) or not name.strip():
-            problems.add("categories without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
+            problems.add("items of 'categories' without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
             continue
         if identity in found:
             problems.add("repeated category ids", f"{where}: {identity}")
@@ -289,9 +289,9 @@ class _Objects:
         name = self.category_names[category]
         if name not in self.class_of:
             self.problems.add(
-                "annotations of classes that the network does not know",
+                "annotations of classes that are not in class_names",
                 f"{where}: {name!r}",
-                f"known classes are {some(list(self.class_of), 8)}",
+                f"expected {some(list(self.class_of), 8)}; correct class_names (--class_names) or the annotations",
             )
             return
         crowd = list(_marks(entry, _CROWD).values())
@@ -312,7 +312,7 @@ class _Objects:
         outside = max(-x, -y, box[2] - size[0], box[3] - size[1])
         if outside > TOLERANCE and not self.repair:
             self.problems.add(
-                "boxes outside of their image",
+                "boxes beyond the border of the image",
                 f"{where}: {bbox} in an image of {size[0]} x {size[1]}",
                 "repair=True (--repair) crops the boxes",
             )
@@ -333,8 +333,8 @@ class _Objects:
         marked = {name: value for name, value in _marks(entry, _IGNORED).items() if value not in (0, "", "0", "false")}
         if marked and self.repair:
             self._note(
-                f"annotations marked {' or '.join(IGNORED)} were dropped; a predicted box on an object that was"
-                " dropped counts as a box without an object"
+                f"annotations marked {' or '.join(IGNORED)} were dropped. Predicted boxes on dropped objects count as"
+                " boxes without an object"
             )
         elif marked:
             hint = "repair=True (--repair) drops these annotations; to keep them as objects, remove the marks"

@@ -13,11 +13,11 @@ class Problems:
 
     Example:
         >>> problems = Problems(Path("near.json"))
-        >>> problems.add("annotations of unknown images", "annotation 7: image_id 12")
-        >>> problems.add("annotations of unknown images", "annotation 8: image_id 12")
+        >>> problems.add("boxes without area", "annotation 7", "repair=True drops them")
+        >>> problems.add("boxes without area", "annotation 9", "repair=True drops them")
         >>> problems.check()
         Traceback (most recent call last):
-        oodlit.base.errors.DataError: near.json: 2 annotations of unknown images (first: annotation 7: image_id 12)
+        oodlit.base.errors.DataError: near.json: 2 boxes without area (first: annotation 7); repair=True drops them
     """
 
     def __init__(self, path: Path) -> None:
@@ -26,11 +26,11 @@ class Problems:
 
     def add(self, kind: str, example: str, hint: str = "", *, count: int = 1) -> None:
         """Add one problem, or several of a kind; `hint` follows the example."""
-        before, first = self._found.get(kind, (0, example + (f"; {hint}" if hint else "")))
+        before, first = self._found.get(kind, (0, f"(first: {example})" + (f"; {hint}" if hint else "")))
         self._found[kind] = before + count, first
 
     def check(self) -> None:
         """Raise a `DataError` with all problems, if there are any."""
         if self._found:
-            text = "; ".join(f"{count} {kind} (first: {first})" for kind, (count, first) in self._found.items())
+            text = ". ".join(f"{count} {kind} {first}" for kind, (count, first) in self._found.items())
             raise DataError(f"{self.path}: {text}")

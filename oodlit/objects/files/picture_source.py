@@ -32,7 +32,8 @@ class PictureSource(IndexedSource):
         for key, name in zip(self.keys, annotations.file_names, strict=True):
             if not name or Path(name).is_absolute() or ".." in Path(name).parts:
                 raise DataError(
-                    f"{annotations.dataset}: expected image {key!r} to have a file inside {folder}, got {name!r}"
+                    f"{annotations.dataset}: expected file_name of image {key!r} to be a path inside {folder}"
+                    f" (relative, without '..'), got {name!r}"
                 )
         self.paths = [folder / name for name in annotations.file_names]
         self.sizes = annotations.sizes.tolist()
@@ -74,10 +75,11 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
     found = sorted(Path(folder) for folder, _, _ in os.walk(below))
     folders = [folder for folder in found if folder == below or not is_hidden(folder.relative_to(below).as_posix())]
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
+    if not names:
+        raise DataError(f"{annotations.dataset}: expected a file_name in every entry of 'images', found none")
     if not any(counts):
         raise DataError(
             f"{annotations.dataset}: none of the annotated pictures was found in {below} or its subfolders; expected"
-            f" files such as {names[0] if names else '(no file name given)'}. Download the pictures to this folder, or"
-            " pass their folder as images=..."
+            f" files such as {names[0]}. Download the pictures to this folder, or pass their folder as images=..."
         )
     return folders[counts.index(max(counts))]

@@ -167,7 +167,7 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
             else "expected one logit per ID class; correct class_names (--class_names) or the logits"
         )
         found = f"{width} logits for {wanted} ID classes"
-        problems.add("boxes have a wrong number of logits", found, hint, count=len(rows.logits))
+        problems.add("boxes have the wrong number of logits", found, hint, count=len(rows.logits))
     if rows.categories is None:
         return None
     place = {value: classes.find(value) for value in dict.fromkeys(rows.categories)}
@@ -199,25 +199,19 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
         if vectors is not None and (wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
             problems.add(f"boxes have {name} that are not finite", f"box {wrong[0]}", count=wrong.size)
     finite = np.isfinite(rows.corners).all(axis=1) & np.isfinite(rows.confidence)
-    for row in np.flatnonzero(~finite).tolist():
-        problems.add(
-            "boxes have values that are not finite",
-            f"box {row}: {rows.corners[row].tolist()}, confidence {rows.confidence[row]}",
-        )
-    wrong = np.flatnonzero(finite & ((rows.confidence < 0) | (rows.confidence > 1)))
-    if wrong.size:
-        problems.add(
-            "confidences are out of range",
-            f"box {wrong[0]}: {rows.confidence[wrong[0]]:g}",
-            "expected values from 0 to 1; divide percentages by 100, convert logits to probabilities",
-            count=wrong.size,
-        )
-    for row in np.flatnonzero(finite & (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)).tolist():
-        problems.add(
-            "boxes have a negative width or height",
-            f"box {row}: {rows.corners[row].tolist()}",
-            "expected (xmin, ymin, xmax, ymax) in Parquet, and [x, y, width, height] in JSON",
-        )
+    unlikely = (rows.confidence < 0) | (rows.confidence > 1)
+    inverted = (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)
+    corners = "expected (xmin, ymin, xmax, ymax) in Parquet, and [x, y, width, height] in JSON"
+    shares = "expected values from 0 to 1; divide percentages by 100, or convert logits to probabilities"
+    for wrong, kind, hint in (
+        (~finite, "boxes have values that are not finite", ""),
+        (finite & unlikely, "confidences are out of range", shares),
+        (finite & inverted, "boxes have a negative width or height", corners),
+    ):
+        if wrong.any():
+            first = int(wrong.argmax())
+            example = f"box {first}: {rows.corners[first].tolist()}, confidence {rows.confidence[first]:g}"
+            problems.add(kind, example, hint, count=int(wrong.sum()))
 
 
 def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, problems: Problems) -> None:
@@ -228,7 +222,7 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
         problems.add(
-            "boxes lie outside of the image",
+            "boxes lie completely outside of the image",
             f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
             "expected coordinates in pixels of the annotated images",
             count=int(outside.sum()),

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 
 from oodlit.base.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics.entry import Value
+from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.objects.metrics.resampling import ratios
 
@@ -130,8 +131,7 @@ class OpenSet:
         """Check ranges."""
         if math.isnan(self.tau):
             raise InvalidArgumentError("expected tau to be a number, got NaN; tau is undefined without ID boxes")
-        if not 0 < self.iou <= 1:
-            raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
+        exact_share(self.iou, "iou")
 
     @cached_property
     def image(self) -> Int[np.ndarray, " boxes"]:

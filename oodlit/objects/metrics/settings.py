@@ -67,9 +67,7 @@ class ObjectSettings:
         check_choice("ObjectSettings", "tau_rule", self.tau_rule, TAU_RULES)
         if not math.isfinite(self.t_star):
             raise InvalidArgumentError(f"expected t_star to be finite, such as 0.25, got t_star={self.t_star!r}")
-        if not 0 < self.iou <= 1:
-            raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
-        for name in ("tpr", "recall"):
+        for name in ("tpr", "recall", "iou"):
             object.__setattr__(self, name, float(exact_share(getattr(self, name), name)))
         object.__setattr__(self, "confidence", check_confidence(self.confidence))
         check_ints("ObjectSettings", bootstrap=self.bootstrap, seed=self.seed, at_least=0)
