@@ -187,9 +187,10 @@ def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tenso
         dtype=np.int64,
     ).reshape(-1, 2)
     if len(boxes) and (are_relative(boxes, sizes).all() or are_outside(boxes, sizes).mean() > 0.5):
+        row = int((are_relative(boxes, sizes) | are_outside(boxes, sizes)).argmax())
         raise InvalidArgumentError(
-            f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[0].tolist()} in an"
-            f" image of {sizes[0][0]} x {sizes[0][1]}"
+            f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[row].tolist()} in an"
+            f" image of {sizes[row][0]} x {sizes[row][1]}; rescale the boxes to the size of the image"
         )
 
 

@@ -73,8 +73,8 @@ def test_boxes_may_leave_their_image_a_little(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "text"),
     [
-        ([2, 3, 4, 1], ", and 60 have a class index that is 1 above it. Check"),
-        ([4, 1, 2, 3], ", and 60 have a class index that is 1 below it. Check"),
+        ([2, 3, 4, 1], ", and 60 have a class index that is 1 higher than that of the object. Check"),
+        ([4, 1, 2, 3], ", and 60 have a class index that is 1 lower than that of the object. Check"),
         ([4, 3, 2, 1], "have the object's class. Check whether category ids"),  # no shift, but another order
     ],
 )
@@ -96,9 +96,8 @@ def test_percentages_in_annotations_and_predictions(tmp_path: Path) -> None:
     for text, (name, what) in zip(
         texts, [(n, w) for n in ("val", "near") for w in ("80 boxes", "40 objects")], strict=True
     ):
-        assert text.startswith(
-            f"data set {name!r}: none of the {what} in images of at least 150 x 150 pixels has a coordinate above 9"
-        )
+        start = f"data set {name!r}: all coordinates of the {what} in images of at least 150 x 150 pixels are at most 9"
+        assert text.startswith(start)
         assert text.endswith("they may be percentages of width and height")
 
 
@@ -106,7 +105,7 @@ def test_percentages_in_annotations_alone(tmp_path: Path) -> None:
     triple = lambda box: [3 * value for value in box]  # noqa: E731
     results = evaluated(tmp_path, side=300, of_id=lambda box, kind: (triple(box), kind), of_near=triple)
     kinds = [(found.kind, found.text.partition(" in images")[0]) for found in results.run.findings]
-    assert kinds == [("places", f"data set {name!r}: none of the 40 objects") for name in ("val", "near")]
+    assert kinds == [("places", f"data set {name!r}: all coordinates of the 40 objects") for name in ("val", "near")]
 
 
 def test_boxes_of_all_of_a_large_image_are_no_percentages(tmp_path: Path) -> None:

@@ -72,6 +72,12 @@ def test_a_network_of_ones_own_that_misunderstands_is_told(change, message) -> N
         module(**change).probe(IMAGES)
 
 
+def test_the_example_is_a_box_outside_of_its_image() -> None:
+    beyond = module(boxes=lambda boxes: boxes + 100 * (boxes[0, 3] == 20))  # in the second image and the third
+    with pytest.raises(InvalidArgumentError, match=r"got \[100\.0, .* in an image of 50 x 20; rescale the boxes"):
+        beyond.probe([*IMAGES, IMAGES[1]])
+
+
 class _Network(nn.Module):
     """With the config of a network whose labels were sorted as text."""
 

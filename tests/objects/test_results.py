@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from oodlit import Results
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
@@ -17,6 +18,7 @@ from oodlit.metrics import auroc, fpr_at_tpr
 from oodlit.objects import Annotations, Detections, ObjectResults, ObjectSet, ObjectSettings
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.results.evaluation import OBJECT_COLUMNS
+from oodlit.objects.results.summary import summary_tables
 from oodlit.results import DatasetInfo
 from oodlit.roles import Role
 
@@ -256,15 +258,15 @@ def test_what_does_not_fit_is_named() -> None:
     refused(
         [inside, replace(lost, annotations=split.annotations)],
         DataError,
-        r"1 of 2 images have no annotations \(first: near/1",
+        r"1 of 2 images ha.* no annotations \(first: near/1.* keys `near/IMAGE_ID`",
     )
-    refused([inside, split], DataError, r"does not know \(cat\); the network knows bird", ("bird",))
+    refused([inside, split], DataError, r"not in class_names \(cat\); class_names: a, .*, h and 2 m", (*"abcdefghij",))
     moved = replace(split, info=DatasetInfo("far", Role.OOD))
     refused([inside, moved], InvalidArgumentError, "expected every key to begin with .*, got 'near/0'")
     taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
-    refused(taken, InvalidArgumentError, r"columns of boxes; rename overlap")
+    refused(taken, InvalidArgumentError, r"columns of the table of boxes; rename overlap")
     sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
-    refused([inside, sized], DataError, r"1 image has another size than annotated \(first: near/0, .* predicted on 7x7")
+    refused([inside, sized], DataError, r"1 image does not have the annotated size .*: 7 x 7 in the predictions, \d+ x")
 
 
 def test_nan_scores_are_an_error() -> None:
@@ -276,12 +278,21 @@ def test_nan_scores_are_an_error() -> None:
 def test_a_threshold_that_cannot_be_leaves_its_reason() -> None:
     inside, split = ([Box(0, (0, 0, 4, 4), 0.5, score)] for score in (-math.inf, 0.0))
     found = made(Plain(inside), Plain(split, [(0, (0, 0, 4, 4), 0)]), classes=(), tau_rule="normal")
-    assert (
-        found.reason("r_u", dataset="near", detector="g")
-        == "tau: some ID scores are infinite, so their mean is undefined"
-    )
+    reason = found.reason("r_u", dataset="near", detector="g")
+    assert reason == "tau: some ID scores are infinite, so their mean is undefined; use tau_rule='quantile'"
     assert found.value("auroc", dataset="near", detector="g") == 0
     assert found.recompute(tau_rule="quantile").value("r_u", dataset="near", detector="g") == 0
+
+
+def test_the_title_of_a_split_describes_its_numbers() -> None:
+    console = Console(width=250, record=True)
+    inside, split = Plain([Box(0, (0, 0, 4, 4), 0.5, 0.0)]), Plain([], [(0, (0, 0, 4, 4), 0)])
+    console.print(*summary_tables(made(inside, split)))
+    title = " ".join(console.export_text().split())
+    assert title.startswith(
+        "near: 1 unknown object in 1 image. Images without a box of confidence t* = 0 or higher: 100.0"
+    )
+    assert "Number of such boxes: 0 in near, 1 in val." in title
 
 
 def test_what_no_box_hits_needs_no_threshold() -> None:

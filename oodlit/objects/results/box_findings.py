@@ -81,8 +81,8 @@ def _of_units(table: pd.DataFrame, sizes: Int[np.ndarray, "boxes 2"], what: str)
         return f"{count} of {len(boxes)} {what} seem to be fractions of width and height, not pixels: {example}"
     large = boxes[(sizes >= LARGE).all(axis=1)]
     if len(large) >= FEW[0] and 50 < large.max() <= 100.5 and large.min() >= 0:
-        where = f"in images of at least {LARGE} x {LARGE} pixels has a coordinate above {large.max():.4g}"
-        return f"none of the {len(large)} {what} {where}; they may be percentages of width and height"
+        where = f"in images of at least {LARGE} x {LARGE} pixels are at most {large.max():.4g}"
+        return f"all coordinates of the {len(large)} {what} {where}; they may be percentages of width and height"
     return ""
 
 
@@ -95,7 +95,7 @@ def _of_classes(boxes: pd.DataFrame, objects: pd.DataFrame, class_names: Sequenc
         return ""
     values, counts = np.unique(steps, return_counts=True)
     step, share = int(values[counts.argmax()]), counts.max() / len(steps)
-    off = f"{abs(step)} {'above' if step > 0 else 'below'} it"
+    off = f"{abs(step)} {'higher' if step > 0 else 'lower'} than that of the object"
     shifted = f", and {counts.max()} have a class index that is {off}" if share > 0.5 else ""
     return (
         f"of {len(steps)} boxes that hit an object, only {int((steps == 0).sum())} have the object's class{shifted}."

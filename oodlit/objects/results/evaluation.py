@@ -110,7 +110,7 @@ def _tau(known: ScoredBoxes, detector: str) -> tuple[float, str]:
     if not len(scores):
         return math.nan, "tau: there is no ID box"
     if settings.tau_rule == "normal" and not bool(scores.isfinite().all()):
-        return math.nan, "tau: some ID scores are infinite, so their mean is undefined"
+        return math.nan, "tau: some ID scores are infinite, so their mean is undefined; use tau_rule='quantile'"
     return unknown_threshold(scores, rule=settings.tau_rule or "quantile", tpr=settings.tpr), ""
 
 

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from oodlit.base.text.singular import singular
 from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
@@ -127,8 +128,10 @@ def _table(results: ObjectResults, dataset: str, names: Sequence[str], every: Se
 
 def _title(results: ObjectResults, dataset: str) -> Text:
     row, settings = results.row("no_boxes", dataset=dataset), results.settings
-    return Text(
-        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images ({100 * row['value']:.1f} %"
-        f" without a box of confidence above t* = {settings.t_star:.4g}). Boxes above t*: {row['n_ood']} in {dataset},"
-        f" {row['n_id']} in {results.id_dataset.name}. Score threshold tau: {settings.rule}. Rules: {settings.rules}"
+    text = (
+        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images. Images without a box of"
+        f" confidence t* = {settings.t_star:.4g} or higher: {value_text(row['value'])} %. Number of such boxes:"
+        f" {row['n_ood']} in {dataset}, {row['n_id']} in {results.id_dataset.name}. Rule for the score threshold tau:"
+        f" {settings.rule}. Rules for the metrics: {settings.rules}"
     )
+    return Text(singular(text))

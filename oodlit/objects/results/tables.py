@@ -19,6 +19,7 @@ from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.names import some
 
 BOXES = ["key", "dataset", "image", "index", *CORNERS, "confidence", "prediction", "object", "overlap"]
 IMAGES = ["key", "dataset", "width", "height", "boxes", "objects"]
@@ -78,7 +79,7 @@ def make_tables(sets: Sequence[ObjectSet], detectors: Sequence[str], class_names
     id_dataset([entry.info for entry in sets])
     check_detector_names(detectors)
     if taken := sorted({*BOXES} & {*detectors}):
-        raise InvalidArgumentError(f"detector names must differ from columns of boxes; rename {', '.join(taken)}")
+        raise InvalidArgumentError(f"detector names must not be columns of the table of boxes; rename {some(taken, 9)}")
     parts = [_of_set(entry, detectors, class_names) for entry in sets]
     return Tables(
         boxes=pd.concat([part.boxes for part in parts], ignore_index=True),
@@ -149,10 +150,11 @@ def _with_sizes(images: pd.DataFrame, annotations: Annotations) -> pd.DataFrame:
     differ = (own != stated).any(axis=1) & (own > 0).all(axis=1)
     if differ.any():
         first = int(np.flatnonzero(differ)[0])
+        here, there = (" x ".join(map(str, sizes[first].tolist())) for sizes in (own, stated))
         raise DataError(
-            f"{int(differ.sum())} images have another size than annotated (first: {images['key'].iloc[first]},"
-            f" annotated as {'x'.join(map(str, stated[first].tolist()))}, predicted on"
-            f" {'x'.join(map(str, own[first].tolist()))}, width x height); use the annotated size, or rescale the boxes"
+            f"{int(differ.sum())} images do not have the annotated size (width x height of the first,"
+            f" {images['key'].iloc[first]}: {here} in the predictions, {there} in the annotations); predict on images"
+            " of the annotated size, or rescale the boxes and sizes"
         )
     return images.assign(width=stated[:, 0], height=stated[:, 1])
 
@@ -169,13 +171,13 @@ def _objects(entry: ObjectSet, class_names: Sequence[str]) -> tuple[pd.DataFrame
     if lost := sorted(seen - set(found.keys)):
         raise DataError(
             f"data set {entry.info.name!r}: {len(lost)} of {len(seen)} images have no annotations (first:"
-            f" {', '.join(lost[:3])}); expected keys `{found.dataset}/ID`, where ID is the image id of the annotations"
+            f" {', '.join(lost[:3])}); expected keys `{found.dataset}/IMAGE_ID` with the image ids of the annotations"
         )
     names = [found.class_names[label] for label in found.labels.tolist()]
     if entry.info.role is Role.ID and class_names and (other := sorted(set(names) - set(class_names))):
         raise DataError(
-            f"data set {entry.info.name!r} has objects of classes that the network does not know"
-            f" ({', '.join(other[:5])}); the network knows {', '.join(list(class_names)[:8])}"
+            f"data set {entry.info.name!r} has objects of classes that are not in class_names ({some(other, 5)});"
+            f" class_names: {some(class_names, 8)}. Correct class_names, or remove these objects"
         )
     frame = pd.DataFrame(
         {
