@@ -16,6 +16,7 @@ HALF, SINGLE = 2e-2, 1e-3
 _AT_ONCE = 8192
 _SUM = 1e-3
 """Tolerance of sums of softmax values in float32; in half precision it is HALF."""
+_SHARES = "contains probabilities (they sum to one)"
 
 
 def disagreement(head: Head, features: Tensor, logits: Tensor) -> str:
@@ -55,18 +56,14 @@ def check_sets(streams: Iterable[Stream], head: Head | None) -> str:
     """
     held = {s.name: s.source.all for s in streams if isinstance(s.source, MemoryRows) and len(s.source)}
     kinds = {name: _kind(rows) for name, rows in held.items()}
-    softmax = [name for name, kind in kinds.items() if kind]
-    if len(set(kinds.values())) > 1:
-        raise InvalidArgumentError(
-            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}, unlike the rows of"
-            f" {_names(n for n in held if kinds[n] != kinds[softmax[0]])}; pass the logits before the softmax for all"
-            " sets"
-        )
-    if softmax:
-        warn(
-            f"{_names(softmax)}: every row of the logits {kinds[softmax[0]]}. Most detectors need the logits before the"
-            " softmax; MSP is also exact for logarithms of probabilities"
-        )
+    if softmax := next(filter(None, kinds.values()), ""):
+        like = f"{_names(n for n in held if kinds[n] == softmax)}: every row of the logits {softmax}"
+        if unlike := [n for n in held if kinds[n] != softmax]:
+            raise InvalidArgumentError(
+                f"{like}, unlike the rows of {_names(unlike)}; pass the logits before the softmax for all sets"
+            )
+        exact = "" if softmax == _SHARES else ". MSP gives the same scores with these values"
+        warn(f"{like}. Most detectors require the logits before the softmax{exact}")
     if head is None:
         return ""
     problems = {
@@ -98,7 +95,7 @@ def _kind(rows: Rows) -> str:
         could_be_logarithms &= bool((part <= 0).all() & (part.logsumexp(dim=1).abs() <= tolerance).all())
         if not (could_be_shares or could_be_logarithms):
             return ""
-    return "sums to one and has no negative value" if could_be_shares else "contains logarithms of probabilities"
+    return _SHARES if could_be_shares else "contains logarithms of probabilities"
 
 
 def _is_half(values: Tensor) -> bool:

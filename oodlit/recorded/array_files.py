@@ -47,14 +47,15 @@ def read_arrays(path: str | Path) -> Arrays:
     file = Path(path).expanduser()
     kind = "folder" if file.is_dir() else file.suffix.lower()
     if not file.exists():
-        raise InvalidArgumentError(f"{file} does not exist; expected a file of features or logits")
+        raise InvalidArgumentError(f"{file} does not exist; expected a file or folder of arrays")
     if kind not in READERS:
-        raise InvalidArgumentError(f"{file}: expected one of {', '.join(sorted(READERS))}; got {kind or 'no suffix'}")
+        suffixes = ", ".join(sorted(READERS.keys() - {"folder"}))
+        raise InvalidArgumentError(f"{file}: expected a folder, or a file with suffix {suffixes}; got {kind or 'none'}")
     try:
         return {SYNONYMS.get(str(name), str(name)): values for name, values in READERS[kind](file).items()}
     except _UNREADABLE as error:
-        pickled = "; arrays of objects are not supported; save plain numbers or text" if "pickle" in str(error) else ""
-        raise DataError(f"{file}: cannot read features and logits ({error}){pickled}") from error
+        pickled = ". Arrays of Python objects are not supported; save numbers or text" if "pickle" in str(error) else ""
+        raise DataError(f"{file}: cannot read arrays ({error}){pickled}") from error
 
 
 def read_array(path: str | Path, name: str) -> Any:
@@ -94,13 +95,14 @@ def _pt(file: Path) -> Arrays:
     found = {ONE: found} if isinstance(found, torch.Tensor) else found
     if isinstance(found, Mapping) and any(isinstance(value, torch.Tensor) for value in found.values()):
         return found
-    raise ValueError(f"expected a tensor or a dictionary of tensors, got {type(found).__name__}")
+    what = f"a {type(found).__name__} without tensors" if isinstance(found, Mapping) else type(found).__name__
+    raise ValueError(f"expected a tensor or a dictionary of tensors, got {what}")
 
 
 def _folder(folder: Path) -> Arrays:
     found = sorted(folder.glob("*.npy"))
     if not found:
-        raise InvalidArgumentError(f"{folder}: expected features.npy or logits.npy, found no .npy file")
+        raise InvalidArgumentError(f"{folder}: expected .npy files, such as features.npy or logits.npy; found none")
     return {file.stem: np.load(file, mmap_mode="c", allow_pickle=False) for file in found}
 
 

@@ -22,8 +22,8 @@ FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
 """Fields of a set; one of the first two must be given."""
 
 _EXPECTED = (
-    "expected arrays by name, such as {features: a.npy, logits: b.npy} (files or arrays), or a .npz, .pt, .parquet or"
-    " .safetensors file with features or logits"
+    "expected features or logits as arrays or files by name, such as {features: a.npy, logits: b.npy}, as a .npz, .pt,"
+    " .pth, .parquet or .safetensors file, or as a folder of .npy files"
 )
 _LABELS = (
     "write train: {features: FILE, labels: FILE} in YAML, or train={'features': array, 'labels': integers} in Python"
@@ -93,12 +93,10 @@ def head_of(given: GivenHead) -> Head:
         for place, part in enumerate(given)
     ]
     if len(parts) != 2:
-        raise InvalidArgumentError(f"head: expected a pair (weight, bias or None); got {len(parts)} parts")
+        raise InvalidArgumentError(f"head: expected a pair (weight, bias) or (weight, None); got {len(parts)} parts")
     weight, bias = (None if part is None else as_tensor(part, "head") for part in parts)
     if weight is None or not weight.is_floating_point():
-        raise InvalidArgumentError(
-            f"head: expected a floating-point weight, got {None if weight is None else weight.dtype}"
-        )
+        raise InvalidArgumentError(f"head: expected a floating-point weight, got {getattr(weight, 'dtype', None)}")
     return Head(weight, None if bias is None else bias.to(weight.dtype))
 
 
@@ -121,7 +119,7 @@ def _arrays(given: Given) -> Arrays:
             name: read_array(value, name) if isinstance(value, str | Path) else value for name, value in named.items()
         }
     if not isinstance(given, str | Path):
-        raise InvalidArgumentError(f"{_EXPECTED}, got a {type(given).__name__}")
+        raise InvalidArgumentError(f"{_EXPECTED}; got an object of type {type(given).__name__}")
     arrays = read_arrays(given)
     if ONE in arrays:
         raise InvalidArgumentError(f"{_EXPECTED}; {given} contains a single array without a name")
@@ -137,7 +135,7 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
             )
     values = {name: as_tensor(arrays[name], name) for name in FIELDS[:2] if name in arrays}
     if not values:
-        raise InvalidArgumentError(f"{_EXPECTED}; got only {', '.join(sorted(map(str, arrays))) or 'an empty mapping'}")
+        raise InvalidArgumentError(f"{_EXPECTED}; got {', '.join(sorted(map(str, arrays))) or 'no arrays'}")
     count = len(next(iter(values.values())))
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)
@@ -207,7 +205,7 @@ def _integers(name: str, given: Any, count: int) -> Tensor:
     values = as_tensor(given, name)
     if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"expected {name} to be integers of shape (images,), got shape {tuple(values.shape)} of {values.dtype}"
+            f"expected {name} to be integers of shape (images,), got {values.dtype} of shape {tuple(values.shape)}"
         )
     return values.long()
 

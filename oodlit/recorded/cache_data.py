@@ -27,9 +27,8 @@ from oodlit.datamodules.thinning import ThinnedSource, thinned
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.manifest import Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
-from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
+from oodlit.recorded.store import MANIFEST, OTHERWISE, StoredRows, read_manifest
 
-OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
 _DIGESTS = {
     "classes": "other class names",
@@ -245,8 +244,8 @@ def _check_decoder(folder: Path, recorded: str, data: OODDataModule) -> None:
     asked = workers_decoder(data.decode)
     if recorded.startswith("workers") and recorded != asked and not data.decode_on_device:
         raise FingerprintError(
-            f"{folder}: this cache was recorded with decoder {recorded}, but the data module uses {asked}; pass the"
-            f" decode= of the recording to the data module, {OTHERWISE}"
+            f"{folder}: this cache was recorded with decoder {recorded}, but the data module uses {asked}. Pass the"
+            f" same decode=... to the data module as for the recording, {OTHERWISE}"
         )
 
 
@@ -273,11 +272,11 @@ def _entry_of(folder: Path, stored: Mapping[str, RecordedStream], stream: Stream
 
 
 def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
-    """Reject another number of images of the same data, as after a trial.
+    """Reject another number of images of the same data, as after a trial run.
 
     Raises:
         DataError: More images than in the cache; a recording replaces the stream.
-        FingerprintError: Fewer images: a trial must not replace the stream.
+        FingerprintError: Fewer images: a trial run must not replace the stream.
     """
     source = stream.source.source if isinstance(stream.source, ThinnedSource) else stream.source
     as_recorded = thinned(replace(stream, source=source), entry.images)
@@ -286,11 +285,12 @@ def _check_extent(folder: Path, entry: RecordedStream, stream: Stream) -> None:
     where = f"{folder}: data set {stream.name!r}"
     if len(stream) > entry.images:
         raise DataError(
-            f"{where} was recorded in a trial, with {entry.images} of its {len(source)} images; record it again"
+            f"{where} was recorded with only {entry.images} of its {len(source)} images (max_images or --max_batches);"
+            " record this data set again"
         )
     raise FingerprintError(
-        f"{where} was recorded with {entry.images} images, but this run is a trial with {len(stream)} of them; omit"
-        " max_images (on the command line: --max_batches), or choose another cache folder for the trial"
+        f"{where} was recorded with {entry.images} images, but this run reads only {len(stream)} of them; omit"
+        " max_images (on the command line: --max_batches), or choose another cache folder for this run"
     )
 
 
@@ -299,11 +299,10 @@ def _check_skipped(folder: Path, entry: RecordedStream, on_error: OnError) -> No
     if on_error == "raise" and entry.skipped:
         key, reason = entry.skipped[0]
         raise DataError(
-            f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images}"
-            f" images (first: {key!r}, {reason}); record this data set again, or pass on_error='skip' to the data"
+            f"{folder}: data set {entry.name!r} was recorded without {len(entry.skipped)} of its {entry.images} images"
+            f" (first: {key!r}, {reason}); record this data set again, or pass on_error='skip' to the data module"
         )
 
 
 def _stream(entry: RecordedStream, source: StoredRows) -> Stream:
-    names, labels = tuple(entry.class_names), tuple(entry.label_names)
-    return Stream(entry.name, Role(entry.role), source, names, label_names=labels)
+    return Stream(entry.name, Role(entry.role), source, tuple(entry.class_names), label_names=tuple(entry.label_names))

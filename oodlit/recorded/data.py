@@ -126,5 +126,6 @@ class RowLoader(StreamLoader):
 def _shape(stream: Stream) -> tuple[int, int]:
     source = stream.source
     if not isinstance(source, RowSource):
-        raise InvalidArgumentError(f"data set {stream.name!r}: {type(source).__name__} contains no recorded features")
+        got = type(source).__name__
+        raise InvalidArgumentError(f"data set {stream.name!r}: expected recorded features or logits, got {got}")
     return source.width, source.num_classes

@@ -56,7 +56,7 @@ def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, 
     if not isinstance(given, Mapping) or {"logits", "features", *SYNONYMS} & given.keys():
         return {role: given}
     if not given:
-        raise InvalidArgumentError(f"{role}: expected at least one set, got an empty mapping")
+        raise InvalidArgumentError(f"{role.replace('test', 'tests')}: expected at least one set, got an empty mapping")
     return dict(given)
 
 
@@ -95,14 +95,13 @@ def _resolved(key: str, value: Any, file: Path) -> Any:
         return value
     if isinstance(value, Mapping) and value:
         return {str(name): _resolved(f"{key}.{name}", inner, file) for name, inner in value.items()}
-    if isinstance(value, list) and key in NAMED_SETS:
-        raise InvalidArgumentError(f"{file}: {key} must map names to files, such as {{far: far.npz}}; got a list")
     if isinstance(value, list) and key == "head":
         return [_resolved(f"{key}.{place}", inner, file) for place, inner in enumerate(value)]
     if not isinstance(value, str):
-        raise InvalidArgumentError(
-            f"{file}: expected {key} to be the path of a file, or files by name such as {{features: a.npy, logits:"
-            f" b.npy}}; got {value!r}"
-        )
+        named = {"head": "weight: w.npy, bias: b.npy", **dict.fromkeys(NAMED_SETS, "far: far.npz")}
+        is_set = key in ("id", "train") or top in NAMED_SETS
+        example = named.get(key, "features: a.npy, logits: b.npy" if is_set else "")
+        files = f", or files by name, such as {{{example}}}" if example else ""
+        raise InvalidArgumentError(f"{file}: expected {key} to be the path of a file{files}; got {value!r}")
     is_known = not top and key == "class_names" and value == "imagenet"
     return value if is_known else file.parent / Path(value).expanduser()

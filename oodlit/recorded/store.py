@@ -9,7 +9,7 @@ import json
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from oodlit.recorded.rows import Rows, RowSource, concatenate
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
+OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _REQUIRED = {"labels", "groups", "keys", "key_ends"}
 PART_BYTES = 64_000_000
@@ -207,14 +208,9 @@ class StoredRows(RowSource):
 
     def _keys(self, file: str, start: int, stop: int) -> list[str]:
         part = self._part(file)
-        ends = part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
-        begins = ends[:-1] if start else [0, *ends[:-1]]
-        ends = ends[1:] if start else ends
-        text = part.get_slice("keys")[begins[0] : ends[-1]].numpy().tobytes()
-        return [
-            text[a - begins[0] : b - begins[0]].decode(errors="surrogatepass")
-            for a, b in zip(begins, ends, strict=True)
-        ]
+        ends = ([] if start else [0]) + part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
+        text = part.get_slice("keys")[ends[0] : ends[-1]].numpy().tobytes()
+        return [text[a - ends[0] : b - ends[0]].decode(errors="surrogatepass") for a, b in pairwise(ends)]
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
@@ -264,22 +260,26 @@ def read_manifest(folder: Path) -> tuple[Manifest, Head | None]:
         DataError: There is no manifest, or it is damaged or of another version.
     """
     try:
-        entries = read_json(folder / MANIFEST, dict, hint=AGAIN)
+        entries = read_json(folder / MANIFEST, dict, hint=f"; {OTHERWISE}")
     except FileNotFoundError:
-        raise DataError(f"{folder}: {MANIFEST} is missing, so the cache is not complete; record it first") from None
+        raise DataError(
+            f"{folder}: expected a complete feature cache, found no {MANIFEST}; choose another folder, or record the"
+            " cache with FeatureCache or oodlit evaluate --cache"
+        ) from None
     if "format" in entries and entries["format"] != FORMAT:
-        raise DataError(f"{folder}: the cache has format {entries['format']!r}, expected {FORMAT}{AGAIN}")
+        raise DataError(f"{folder}: the cache has format {entries['format']!r}, expected {FORMAT}; {OTHERWISE}")
     if (checksum := entries.pop("checksum", "")) and checksum != _checksum_of(entries):
-        raise DataError(f"{folder / MANIFEST}: the file is damaged (wrong checksum){AGAIN}")
-    manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=AGAIN)
+        raise DataError(f"{folder / MANIFEST}: the file is damaged (wrong checksum); {OTHERWISE}")
+    manifest = as_type(entries, Manifest, where=str(folder / MANIFEST), hint=f"; {OTHERWISE}")
     file_inside(folder, manifest.rows)
     if manifest.head_problem:  # why there is none
         return manifest, None
     try:
         file = file_inside(folder, HEAD)
         if manifest.head_checksum and checksum_of(file) != manifest.head_checksum:
-            raise DataError(f"{file} is missing or damaged (the checksum does not match {MANIFEST}){AGAIN}")
+            raise DataError(f"{file} is damaged (its content does not match the checksum in {MANIFEST}); {OTHERWISE}")
         head = load_file(file)
         return manifest, Head(head["weight"], head["bias"])
     except (OSError, SafetensorError, KeyError) as error:
-        raise DataError(f"{folder / HEAD} is missing or damaged ({error}){AGAIN}") from error
+        reason = f"no array {error}" if isinstance(error, KeyError) else error
+        raise DataError(f"{folder / HEAD} is missing or damaged ({reason}); {OTHERWISE}") from error

@@ -48,7 +48,7 @@ def test_logits_of_one_set_that_are_not_those_of_the_head_are_refused(name, numb
 
 def test_softmax_in_place_of_logits_is_named_by_its_set_without_a_head_too():
     _, sets = damaged("ood", 0, lambda logits: logits.softmax(dim=1))
-    with pytest.raises(InvalidArgumentError, match="'ood': every row of the logits sums to one"):
+    with pytest.raises(InvalidArgumentError, match="'ood': every row of the logits contains probabilities"):
         evaluate_arrays(**sets, detectors=[MSP()])
     _, sets = damaged("ood", 8000, lambda logits: logits.softmax(dim=1))  # a part alone is no set of shares
     assert evaluate_arrays(**sets, detectors=[MSP()]).detectors == ("msp",)
@@ -62,11 +62,22 @@ def test_logarithms_of_probabilities_in_one_set_are_an_error():
         evaluate_arrays(**sets, detectors=[Energy()])
 
 
-@pytest.mark.parametrize("how", [torch.softmax, torch.log_softmax])
-def test_outputs_of_a_softmax_in_all_sets_are_a_warning(how):
+def test_probabilities_in_one_set_and_logarithms_in_another_are_told_apart():
+    _, sets = linear_sets()
+    for name, how in (("id", torch.softmax), ("ood", torch.log_softmax)):
+        sets[name]["logits"] = how(sets[name]["logits"], dim=1)
+    message = r"^'id': every row .* probabilities \(.*\), unlike the rows of 'train', 'ood'; pass"
+    with pytest.raises(InvalidArgumentError, match=message):
+        evaluate_arrays(**sets, detectors=[MSP()])
+
+
+@pytest.mark.parametrize(
+    ("how", "end"), [(torch.softmax, "softmax$"), (torch.log_softmax, "softmax. MSP gives the same scores with these")]
+)
+def test_outputs_of_a_softmax_in_all_sets_are_a_warning(how, end):
     _, sets = linear_sets()
     sets = {name: {**given, "logits": how(given["logits"], dim=1)} for name, given in sets.items()}
-    with pytest.warns(UserWarning, match=r"every row .* Most detectors need the logits before the softmax"):
+    with pytest.warns(UserWarning, match=rf"every row .* Most detectors require the logits before the {end}"):
         evaluate_arrays(**sets, detectors=[MSP()])
 
 

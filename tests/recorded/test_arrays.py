@@ -191,7 +191,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
     ("given", "message"),
     [
         ({"id": {"logit": LOGITS}}, "'logit'; did you mean 'logits'"),
-        ({"id": {"labels": [1]}}, r"with features or logits; got only labels"),
+        ({"id": {"labels": [1]}}, r"features or logits .*, or as a folder of .npy files; got labels"),
         ({"id": {"logits": LOGITS, "labels": [1, 2]}}, r"number of images, got \{'logits': 4, 'labels': 2\}"),
         ({"id": {"logits": LOGITS, "labels": [0.5] * 4}}, "integers"),
         ({"id": {"logits": LOGITS[0]}}, r"got \(3,\)"),
@@ -199,8 +199,12 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
         ({"id": {"logits": LOGITS / LOGITS.roll(1, 1)}}, "NaN or infinite values, first at '00000000'"),
         ({"id": {"logits": LOGITS, "keys": ["a", "b", "a", "c"]}}, "'a' occurs twice"),
         ({"id": {"logits": LOGITS}, "ood": {"far": {"logits": LOGITS[:, :2]}}}, "one backbone"),
-        ({"id": {"logits": LOGITS}, "ood": {}}, "empty mapping"),
-        ({"id": {"logits": LOGITS}, "head": (torch.eye(3),)}, "a pair"),
+        ({"id": {"logits": LOGITS}, "ood": {}}, "^ood: .* empty mapping"),
+        ({"id": {"logits": LOGITS}, "unit_tests": {}}, "^unit_tests: .* empty mapping"),
+        ({"id": {}}, "folder of .npy files; got no arrays"),
+        ({"id": {"logits": LOGITS}, "head": (torch.eye(3),)}, r"a pair .*; got 1"),
+        ({"id": {"logits": LOGITS, "labels": "nowhere.npy"}}, "'id': nowhere.npy does not exist; .* folder of arrays"),
+        ({"id": __file__}, r"test_arrays\.py: expected a folder, or a file with suffix \.npy, .*; got \.py"),
         ({"id": {"features": LOGITS}, "ood": None, "head": torch.nn.Linear(5, 2)}, "computes 2 logits from 5 features"),
         ({"id": "nowhere.npz"}, "does not exist"),
         ({"id": {"logits": LOGITS, "labels": [7] * 4}, "detectors": [MSP()]}, "label 7"),
@@ -226,8 +230,14 @@ def test_what_does_not_fit_is_refused_with_one_line(given, message):
 
 def test_objects_are_not_unpickled(tmp_path):
     np.savez(tmp_path / "bad.npz", logits=np.array([{"a": 1}], dtype=object))
-    with pytest.raises(DataError, match="arrays of objects are not supported"):
+    with pytest.raises(DataError, match=r"Arrays of Python objects are not supported"):
         evaluate_arrays(id=tmp_path / "bad.npz")
+
+
+def test_a_dictionary_without_tensors_is_named(tmp_path):
+    torch.save({"labels": [1, 2]}, tmp_path / "a.pt")
+    with pytest.raises(DataError, match=r"a\.pt: cannot read arrays \(.*, got a dict without tensors\)"):
+        evaluate_arrays(id={"logits": LOGITS, "labels": tmp_path / "a.pt"})
 
 
 def test_a_damaged_file_is_named(tmp_path):
@@ -312,7 +322,10 @@ def test_without_detectors_the_command_line_takes_all_that_apply(module, sets, t
     ("more", "message"),
     [
         ({"odd": "far.npz"}, "did you mean 'ood'"),
-        ({"id": 3}, "expected id to be the path of a file, or files by name"),
+        ({"id": 3}, "expected id to be the path of a file, or files by name, such as {features: a.npy, logits: b.npy}"),
+        ({"id": {"features": 3}}, "expected id.features to be the path of a file; got 3"),
+        ({"head": 3}, "or files by name, such as {weight: w.npy, bias: b.npy}; got 3"),
+        ({"ood": ["ood.npz"]}, "expected ood to be the path of a file, or files by name, such as {far: far.npz}; got"),
         ({"id": "nowhere.npz"}, "nowhere.npz does not exist"),
         ({"ood": {"far": ["ood.npz"]}}, "expected ood.far to be"),
     ],

@@ -96,12 +96,12 @@ def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
 def test_trials_are_recorded_again_when_more_images_are_requested(whole, tmp_path):
     for most in (4, 9):
         assert record(tmp_path, max_images=most) == sum(min(most, size) for size in SIZES.values())
-    with pytest.raises(DataError, match="'train' was recorded in a trial, with 9 of its 150 images; record it again"):
+    with pytest.raises(DataError, match=r"'train' was recorded with only 9 of its 150 images \(max_images or"):
         open_cache(tmp_path, data=OODDataModule(make_streams()))
     cache, data = FeatureCache(tmp_path), OODDataModule(make_streams(), batch_size=4)
     make_trainer(cache).predict(make_module(), data, return_predictions=False)
     assert "recorded again: " in cache.found
-    assert "in a trial, with 9 of its 150 images" in cache.found
+    assert "with only 9 of its 150 images" in cache.found
     assert rows_in(tmp_path) == rows_in(whole)
 
 
@@ -112,7 +112,7 @@ def test_a_trial_replaces_no_more_images_than_it_has(whole, tmp_path):
         lambda: open_cache(folder, data=OODDataModule(make_streams(), max_images=4)),
     ):
         with pytest.raises(
-            FingerprintError, match="with 150 images, but this run is a trial with 4 of them; omit max_images"
+            FingerprintError, match="with 150 images, but this run reads only 4 of them; omit max_images"
         ):
             use()
     assert rows_in(folder) == rows_in(whole)

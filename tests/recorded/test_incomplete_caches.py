@@ -86,5 +86,10 @@ def test_a_missing_head_file_is_an_error(whole, tmp_path, damage):
     head.unlink()
     if damage != "missing":
         head.write_bytes(content[:-8] if damage == "cut" else content.replace(b"weight", b"height"))
-    with pytest.raises(DataError, match=r"head\.safetensors is missing or damaged"):
+    if damage == "other":
+        edit_manifest(folder, lambda manifest: manifest.pop("head_checksum"))
+    reason = {"missing": r"missing or damaged \(", "cut": r"damaged \(.*", "other": r"missing .*no array 'weight'"}[
+        damage
+    ]
+    with pytest.raises(DataError, match=rf"head\.safetensors is {reason}.*\); choose another folder .* or delete this"):
         open_cache(folder)
