@@ -25,9 +25,9 @@ from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity, other_fact, warn_of_changed_files, workers_decoder
 from oodlit.datamodules.thinning import ThinnedSource, thinned
 from oodlit.recorded.data import RecordedData
-from oodlit.recorded.manifest import Manifest, RecordedStream
+from oodlit.recorded.manifest import OTHERWISE, Manifest, RecordedStream
 from oodlit.recorded.module import RecordedModule
-from oodlit.recorded.store import MANIFEST, OTHERWISE, StoredRows, read_manifest
+from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 
 NO_IMAGES = "; a cache contains neither images nor the network; run this detector without the cache"
 _DIGESTS = {

@@ -8,6 +8,8 @@ from oodlit.results.record_parts import AccelerationRecord, TimeRecord, written
 
 FORMAT = 1
 """Version of the format; a new number means that older caches can no longer be read."""
+OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
+"""What to do about a cache that does not fit; ends a message."""
 
 
 class RecordedStream(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -26,12 +26,11 @@ from oodlit.base.inside import file_inside
 from oodlit.base.json_files import as_type, read_json, to_plain
 from oodlit.base.outputs import Head
 from oodlit.datamodules.stream import locate_range
-from oodlit.recorded.manifest import FORMAT, Manifest
+from oodlit.recorded.manifest import FORMAT, OTHERWISE, Manifest
 from oodlit.recorded.rows import Rows, RowSource, concatenate
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 AGAIN = "; record the cache again"
-OTHERWISE = "choose another folder for the cache, or delete this cache to record again"
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _REQUIRED = {"labels", "groups", "keys", "key_ends"}
 PART_BYTES = 64_000_000

@@ -28,8 +28,8 @@ from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.stream_identity import identity, other_fact
 from oodlit.datamodules.thinning import whole_size
-from oodlit.recorded.cache_data import OTHERWISE, check_network, facts_of, has_cache, split_by_cache
-from oodlit.recorded.manifest import Manifest, Pass, RecordedStream
+from oodlit.recorded.cache_data import check_network, facts_of, has_cache, split_by_cache
+from oodlit.recorded.manifest import OTHERWISE, Manifest, Pass, RecordedStream
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
 from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, read_process_parts
