@@ -34,7 +34,9 @@ UNABLE = {
     "there is no feature map before the head": replace(ABLE, feature_map=False),
     "the network has no classifier": replace(ABLE, num_classes=0, available=ABLE.available - {"logits", "head"}),
     "there are recorded features, but no images": replace(
-        ABLE, available=ABLE.available - {"images", "model", "hidden"}
+        ABLE,
+        available=ABLE.available - {"images", "model", "hidden"},
+        hint="; recorded features contain neither images nor the network",
     ),
 }
 """What may be missing, in the order of the pages."""

@@ -74,7 +74,7 @@ HELP = " (see 'oodlit evaluate --help')"
             REACT % "{class_path: Energy, init_args: {temperature: -1}}",
             "Energy: expected temperature to be a positive, finite number, got -1.0",
         ),
-        (STREAM % "cache: {attempts: 0}", "Cache: expected attempts >= 1 and backoff_s >= 0, got 0 and 0.5"),
+        (STREAM % "cache: {attempts: 0}", "Cache: expected attempts to be at least 1, got 0"),
         (
             STREAMS % "[]",
             "streams: expected exactly one stream with role ID (the positive class of every metric), got 0 (none)",

@@ -313,5 +313,7 @@ def test_leftovers_of_killed_downloads_are_removed(tmp_path: Path, server: Serve
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(InvalidArgumentError, match="attempts >= 1 and backoff_s >= 0"):
+    with pytest.raises(InvalidArgumentError, match="Cache: expected attempts to be at least 1, got 0"):
         Cache(attempts=0)
+    with pytest.raises(InvalidArgumentError, match=r"Cache: expected backoff_s to be a finite number >= 0, got -1\.0"):
+        Cache(backoff_s=-1.0)

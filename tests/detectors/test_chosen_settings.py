@@ -14,7 +14,7 @@ CHOSEN = {
     NECO: {"dim": ", chosen for 70 % of the variance"},
     ActSub: {"dim": "a rest of similar norm (16 features)", "bank_size": "60, chosen for 60 training images"},
     CoRP: {"size": ", chosen for 16 features"},
-    NAC: {"steepness": ", chosen for "},
+    NAC: {"steepness": ", chosen for contributions to the prediction (feature times gradient) with root mean square "},
 }
 
 

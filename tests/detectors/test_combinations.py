@@ -198,7 +198,7 @@ def test_held_out_calibration_does_not_depend_on_batches() -> None:
     for size in (7, 80):
         detector = Combined([Mahalanobis(), KNN(k=2)], calibration="validation", size=50)
         fit([detector], [fitted], head)
-        with pytest.raises(NotFittedError, match=r"no calibration scores; call fit and"):
+        with pytest.raises(NotFittedError, match=r"no calibration scores; call fit, and then calibrate$"):
             detector.score(train)
         detector.calibrate(cut(held_out, size, permutation(len(held_out), seed=size)))
         assert detector.ascending.shape == (2, 50)

@@ -145,7 +145,7 @@ def test_k_above_the_bank_names_both_numbers() -> None:
 
 
 def test_empty_bank_is_an_error() -> None:
-    with pytest.raises(ValueError, match="expected training images for FeatureBank"):
+    with pytest.raises(ValueError, match=r"expected training images to fit on, got none .*FeatureBank"):
         fit([KNN(k=1)], [])
 
 

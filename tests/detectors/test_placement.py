@@ -101,7 +101,7 @@ def test_the_room_is_what_is_free_less_a_share_of_the_memory(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (250_500, 1_000_000))
     text = place_large(made, torch.device("cuda", 0))
     assert ": on the CPU, moved to cuda:0 in parts" in text
-    assert text.endswith("(0.0 MB free there)")
+    assert text.endswith("(0.0 MB available)")
 
 
 def test_other_buffers_follow_and_numbers_stay_on_the_cpu():

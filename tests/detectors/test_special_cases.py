@@ -10,6 +10,7 @@ from scipy import stats
 
 from oodlit.detectors import (
     DDU,
+    CADRef,
     Detector,
     Energy,
     LaRD,
@@ -118,9 +119,21 @@ def hidden_problem(n: int, seed: int) -> Outputs:
     return Outputs(torch.zeros(n, 3), labels=torch.arange(n) % 3, hidden={"block": maps})
 
 
+@pytest.mark.parametrize(
+    ("logits", "replaced"),
+    [([-3.0, -5.0, -5.0], "2, its excess over the mean of the median logits"), ([-3.0] * 3, "1, since the logits")],
+)
+def test_the_note_on_a_small_confidence_states_what_replaces_it(logits: list[float], replaced: str) -> None:
+    detector, x = CADRef("max_logit"), torch.tensor([logits, logits])
+    fit([detector], [Outputs(x, x)], Head(torch.eye(3)))
+    notes = " ".join(detector.notes)
+    assert "the mean of confidence='max_logit' over the training images (-3) is too small" in notes
+    assert f"It is replaced by {replaced}" in notes
+
+
 def test_lard_errors() -> None:
     train = hidden_problem(9, 0)
-    with pytest.raises(InvalidArgumentError, match="k=50, but there are 9 training images"):
+    with pytest.raises(InvalidArgumentError, match="k=50, but there are 9 training images; use k <= 9"):
         fit([LaRD("block", density="knn", k=50)], [train])
     with pytest.raises(InvalidArgumentError, match=r"dim=6\): layer 'block' has 5 channels"):
         fit([LaRD("block", dim=6)], [train])
@@ -128,7 +141,7 @@ def test_lard_errors() -> None:
         fit([LaRD("stem")], [train])
     detector = LaRD("block")
     fit([detector], [train])
-    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, which is missing"):
+    with pytest.raises(InvalidArgumentError, match=r"missing required fields; pass Outputs\(\.\.\., hidden="):
         detector.score(Outputs(torch.zeros(2, 3)))
 
 

@@ -235,7 +235,7 @@ def test_training_outputs_of_two_networks_are_refused():
     first, second = TinyConvNet(6), TinyConvNet(6)
     second.conv.weight.mul_(1.01)
     batches = [*_batches(OODModule(first))[:2], *_batches(OODModule(second))[2:]]
-    with pytest.raises(FingerprintError, match="an earlier batch of training images"):
+    with pytest.raises(FingerprintError, match="but the state of the weights differs between batches; compute"):
         fit([Mahalanobis()], batches)
 
 

@@ -41,7 +41,7 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
         ["tiny"],
     ]
     reason = results["first"].run.not_applicable["odin"]
-    assert reason.startswith("needs images, model; a cache contains neither images nor the network")
+    assert reason.startswith("needs images and access to the network; a cache contains neither images nor the network")
     assert reason.endswith("run this detector without the cache")
     assert results["third"].run.not_applicable == results["first"].run.not_applicable
 

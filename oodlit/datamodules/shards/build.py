@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from oodlit.base.atomic import lock, remove_leftovers, write_text
+from oodlit.base.checks import check_ints
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.base.json_files import read_json
 from oodlit.base.roles import NAMES_OF_LABELS, Role
@@ -72,10 +73,7 @@ def build_shards(
             contains shards of another listing or set, or cannot be written.
         InvalidArgumentError: An index has no name, a number is out of range, or the name cannot be part of a key.
     """
-    if shard_size < 1 or workers < 1:
-        raise InvalidArgumentError(
-            f"build_shards: expected shard_size and workers to be at least 1, got {shard_size} and {workers}"
-        )
+    check_ints("build_shards", shard_size=shard_size, workers=workers)
     if isinstance(entries, Sized) and expected not in (None, len(entries)):
         raise DataError(f"{name}: expected {expected} images, but the source has {len(entries)}")
     check_name(name)

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, TypeVar
 import fsspec
 
 from oodlit.base.atomic import fsync, lock, temporary_file
+from oodlit.base.checks import check_ints, check_positive
 from oodlit.base.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.base.retry import retried
 from oodlit.base.secrets import mask_address, mask_text
@@ -104,12 +105,8 @@ class Cache:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if self.max_bytes < 1:
-            raise InvalidArgumentError(f"Cache: expected max_bytes >= 1, got {self.max_bytes}")
-        if self.attempts < 1 or self.backoff_s < 0:
-            raise InvalidArgumentError(
-                f"Cache: expected attempts >= 1 and backoff_s >= 0, got {self.attempts} and {self.backoff_s}"
-            )
+        check_ints("Cache", attempts=self.attempts, max_bytes=self.max_bytes)
+        check_positive("Cache", backoff_s=self.backoff_s, or_zero=True)
 
     def path(self, url: str) -> Path:
         """Path of the copy of `url`, which may not exist yet."""

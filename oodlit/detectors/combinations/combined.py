@@ -155,7 +155,8 @@ class Combined(Combination):
             NotFittedError: There are no calibration scores, or a part was fitted or calibrated after this detector.
         """
         if "ascending" not in self._buffers:
-            raise NotFittedError(f"{self!r} has no calibration scores; call fit and, to use held-out images, calibrate")
+            how = "fit" if self.calibration == "train" else "fit, and then calibrate"
+            raise NotFittedError(f"{self!r} has no calibration scores; call {how}")
         self._check_parts()
         scores = self._part_scores(outputs)
         return p_values(self.ascending.to(scores.device), scores).T

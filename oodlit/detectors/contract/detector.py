@@ -32,6 +32,7 @@ from oodlit.detectors.contract.shared_tensors import refuse_writes_in_fit, refus
 from oodlit.detectors.statistics import Statistic, Statistics
 
 _log = logging.getLogger("oodlit.detectors")
+_WORDS = {"hidden": "hidden activations", "model": "access to the network"}
 
 Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
 """Function of a detector and the facts. It returns why the detector is not applicable, or an empty text if it is."""
@@ -128,7 +129,10 @@ class Detector(Configured, ABC):
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
-            raise RequirementError(f"{self!r}: expected training images for {', '.join(missing)}, got none")
+            raise RequirementError(
+                f"{self!r}: expected training images to fit on, got none (missing statistics: {', '.join(missing)}); "
+                "call oodlit.detectors.fit([...], batches, head) with at least one image"
+            )
         if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
             head = head.to("cpu")
         self._fitted = False
@@ -340,9 +344,8 @@ class Detector(Configured, ABC):
         absent = sorted(needs - facts.available - {"head"})
         if absent:
             is_beyond = facts.hint and not {"images", "hidden", "model"}.isdisjoint(absent)
-            return f"needs {', '.join(absent)}" + (
-                facts.hint if is_beyond else f", which {facts.name} does not provide"
-            )
+            needed = " and ".join(_WORDS.get(name, name) for name in absent)
+            return f"needs {needed}" + (facts.hint if is_beyond else f", which {facts.name} does not provide")
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
             return "needs training images for the fit, but the data has no training set"
         if self.min_train > facts.num_train and not self.is_fitted:
@@ -357,14 +360,11 @@ class Detector(Configured, ABC):
     def _check_inputs(self, outputs: Outputs) -> None:
         """Refuse outputs with a required field that is missing, not finite, or differs in width from the fit."""
         needs = self.required_needs
-        for name in sorted(needs & {"logits", "features", "images"}):
-            outputs.require(name)
-        for name in ("hidden", "model"):
-            if name in needs and getattr(outputs, name) is None:
-                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, which is missing")
-        for layer in self.layers:
-            if layer not in (outputs.hidden or {}):
-                raise InvalidArgumentError(f"{self!r} needs Outputs.hidden[{layer!r}], which is missing")
+        known = self.required_layers if outputs.hidden is None else outputs.hidden
+        missing = [f"{name}=..." for name in sorted(needs - {"head", "labels"}) if getattr(outputs, name) is None]
+        missing += [f"hidden={{{layer!r}: ...}}" for layer in self.required_layers if layer not in known]
+        if given := ", ".join(missing):
+            raise InvalidArgumentError(f"{self!r}: the outputs are missing required fields; pass Outputs(..., {given})")
         if self.required_statistics or "head" in needs:
             check_same(self.fitted_on, outputs.backbone, source=repr(self))
         check_finite(self, outputs, needs)

@@ -5,8 +5,8 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from oodlit.base.errors import InvalidArgumentError
-from oodlit.base.fingerprint import check_same
+from oodlit.base.errors import FingerprintError, InvalidArgumentError
+from oodlit.base.fingerprint import difference
 from oodlit.base.outputs import BackboneFacts, Head, Outputs
 from oodlit.base.text.resolve import names_in
 from oodlit.detectors.contract.detector import Detector
@@ -28,6 +28,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
     Raises:
         RequirementError: The head or the training images are missing.
         InvalidArgumentError: Not a list of detectors, or not batches of outputs.
+        FingerprintError: The batches come from several backbones.
 
     Example:
         >>> import torch
@@ -49,7 +50,11 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
                 raise InvalidArgumentError(
                     f"fit: expected batches of Outputs, got {type(outputs).__name__}; write Outputs(logits, features)"
                 )
-            check_same(backbone, outputs.backbone, source="an earlier batch of training images")
+            if what := difference(backbone, outputs.backbone):
+                raise FingerprintError(
+                    f"fit: expected all training batches from one backbone and transform, but {what} differs between"
+                    " batches; compute the outputs of all training images with the same OODModule"
+                )
             backbone = outputs.backbone or backbone
             statistics.update(outputs)
     for detector in detectors:
@@ -121,8 +126,9 @@ def _check(item: object) -> Detector:
 def _check_lists(detectors: object, batches: object) -> None:
     """Refuse detectors and batches that are not lists."""
     if isinstance(detectors, Detector | Mapping | str | Iterator) or not isinstance(detectors, Iterable):
+        how = "list(detectors.values())" if isinstance(detectors, Mapping) else "[detector]"
         raise InvalidArgumentError(
-            f"fit: expected a list of detectors, got {detectors!r}; write fit([detector], batches, head)"
+            f"fit: expected a list of detectors, got {detectors!r}; write fit({how}, batches, head)"
         )
     for item in detectors:
         _check(item)

@@ -51,7 +51,7 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
         >>> knn = KNN(k=2)
         >>> fit([knn], [Outputs(features=torch.rand(1000, 250))])  # 1 MB, and the norms
         >>> place_large({"knn": knn}, torch.device("meta"), room=500_000)
-        'bank of knn (1.0 MB): on the CPU, moved to meta in parts for every batch (0.5 MB free there)'
+        'bank of knn (1.0 MB): on the CPU, moved to meta in parts for every batch (0.5 MB available)'
         >>> place_large({"knn": knn}, torch.device("meta"), room=2_000_000)
         'bank of knn (1.0 MB): on meta'
     """
@@ -72,7 +72,7 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
     if left:
         unused = (room - sum(size for size, _ in placed)) / 1e6
         texts.append(
-            f"{_bank(left, order)}: on the CPU, moved to {device} in parts for every batch ({unused:.1f} MB free there)"
+            f"{_bank(left, order)}: on the CPU, moved to {device} in parts for every batch ({unused:.1f} MB available)"
         )
     return "; ".join(texts)
 

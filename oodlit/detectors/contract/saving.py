@@ -161,28 +161,24 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         with safe_open(tensor_file, framework="pt") as opened:
             written = (opened.metadata() or {}).get("description")
         if written != text:
-            raise InvalidArgumentError(
-                f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits; fit again"
-            )
+            raise _unusable(folder, f"{text_file.name} and {tensor_file.name} belong to different fits")
         description = loads(text)
         if description["format"] != FORMAT:
-            raise InvalidArgumentError(
-                f"{folder}: expected format {FORMAT}, got {description['format']} written by oodlit"
-                f" {description['oodlit']}; fit again"
-            )
+            found = f"{description['format']} written by oodlit {description['oodlit']}"
+            raise _unusable(folder, f"expected format {FORMAT}, got {found}")
         origin = FitOrigin(**description["origin"])
         tensors = load_file(tensor_file)
         if description["checksum"] != _checksum(tensors):
-            raise InvalidArgumentError(
-                f"{folder}: the saved detectors are damaged (the tensors do not match their checksum); fit again"
-            )
+            raise _unusable(folder, "the saved detectors are damaged (the tensors do not match their checksum)")
         return _detectors(description["detectors"], tensors, origin.fingerprint), origin
     except OodlitError:
         raise
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgumentError(
-            f"{folder}: the saved detectors are damaged ({type(error).__name__}: {error}); fit again"
-        ) from error
+        raise _unusable(folder, f"the saved detectors are damaged ({type(error).__name__}: {error})") from error
+
+
+def _unusable(folder: Path, problem: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{folder}: {problem}; fit again")
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
@@ -239,10 +235,8 @@ def detector_to_config(detector: Detector) -> dict[str, Any]:
         >>> detector_to_config(Energy())
         {'class_path': 'oodlit.detectors.Energy', 'init_args': {'temperature': 1.0}}
     """
-    return {
-        "class_path": public_path(type(detector)),
-        "init_args": {n: _plain(v) for n, v in detector.settings.items()},
-    }
+    settings = {name: _plain(value) for name, value in detector.settings.items()}
+    return {"class_path": public_path(type(detector)), "init_args": settings}
 
 
 def _plain(value: Any) -> Any:

@@ -37,7 +37,8 @@ def refuse_writes_in_score(owner: object, outputs: Outputs) -> Iterator[None]:
     """
     if earlier := outputs.changed_fields():
         raise InvalidArgumentError(
-            f"{owner!r}: an earlier detector or other code wrote to fields of the outputs: {', '.join(earlier)}"
+            f"{owner!r}: an earlier detector or other code wrote to fields of the outputs: {', '.join(earlier)};"
+            " compute the outputs again, and copy tensors before changing them"
         )
     cause: RuntimeError | None = None
     try:

@@ -26,7 +26,8 @@ def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
 def _too_few(detector: "LaRD", k: int, num_train: int) -> str:
     """Return which setting requires more training images than there are; empty if none does."""
     name, number = {"knn": ("k", k), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
-    return f"has {name}={number}, but there are {num_train} training images" if number > num_train else ""
+    fault = f"has {name}={number}, but there are {num_train} training images; use {name} <= {num_train}, or more images"
+    return fault if number > num_train else ""
 
 
 @final
@@ -75,7 +76,8 @@ class LaRD(Detector):
         "UAI",
         2024,
         "https://proceedings.mlr.press/v244/arnez24a.html",
-        "estimates the density of the latent representation, whereas the authors use its entropy over dropout passes",
+        "estimates the density of the latent representation, whereas the authors estimate the density of its"
+        " entropy over dropout passes",
     )
 
     def __init__(

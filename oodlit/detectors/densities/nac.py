@@ -85,7 +85,8 @@ class NAC(Detector):
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
         self.keep(slope=self._steepness(parts))
-        self.note_setting("steepness", f"{self.slope:.3g}", f"influences of features with rms {1 / self.slope:.3g}")
+        why = f"contributions to the prediction (feature times gradient) with root mean square {1 / self.slope:.3g}"
+        self.note_setting("steepness", f"{self.slope:.3g}", why)
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))

@@ -92,7 +92,7 @@ class WeiPer(Detector):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2405.17164",
-        "uses mean histograms of 1000 training images, whereas the authors use 300,000; draws the"
+        "by default, uses mean histograms of 1,000 training images, whereas the authors use 300,000; draws the"
         " perturbations once, whereas the authors' program draws them again for every batch",
     )
 

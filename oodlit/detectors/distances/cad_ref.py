@@ -53,8 +53,8 @@ class CADRef(PredictedMeanDetector):
     reference = replace(
         CARef.reference,
         deviations=(
-            "the confidence g is kept positive, whereas that of the authors can be negative; their choice g = 1 / GEN"
-            f" is not offered; {CARef.reference.deviations}"
+            "the confidence g is kept positive, whereas the authors' g can be negative; confidence has no choice for"
+            f" g = 1 / GEN, which the authors also use; {CARef.reference.deviations}"
         ),
     )
 
@@ -78,11 +78,14 @@ class CADRef(PredictedMeanDetector):
         excess = level - float(sample.of_logits("median_logits", ordered=False).double().mean())
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
+        used, why = 1.0, "since the logits of an image do not differ"
+        if excess > 1e-6 * abs(level):
+            used, why = excess, "its excess over the mean of the median logits"
         self.note(
-            f"the mean {self.confidence} of the training images ({level:.4g}) is too small to divide distances by;"
-            f" using its excess over the mean of the median logits ({excess:.4g}; 1 if there is none) instead"
+            f"the mean of confidence={self.confidence!r} over the training images ({level:.4g}) is too small to divide"
+            f" distances by. It is replaced by {used:.4g}, {why}"
         )
-        return (excess if excess > 1e-6 * abs(level) else 1.0), True
+        return used, True
 
     def _score(self, outputs: Outputs) -> Scores:
         errors = self._relative_errors(outputs) * self.signs[outputs.predictions]

@@ -52,7 +52,7 @@ class NNGuide(Detector):
         "ICCV",
         2023,
         "https://arxiv.org/abs/2309.14888",
-        "the training images of the bank (by default 1 % of ImageNet) are chosen by the hash of their keys",
+        "training images of the bank (by default 12,811, or 1 % of ImageNet) are chosen by the hash of their keys",
     )
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:

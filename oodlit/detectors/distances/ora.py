@@ -45,7 +45,7 @@ class ORA(Detector):
     def _fit(self, statistics: Statistics, head: Head) -> None:
         facts = statistics[CorrectMeans]
         present = facts.class_counts > 0
-        self.note_classes(~present, "have no training images and therefore no part in the mean of the class means")
+        self.note_classes(~present, "have no training images and are left out of the mean of the class means")
         mean = facts.class_means[present].mean(dim=0)
         of_mean = head.weight.double() @ mean.to(head.weight.device) + head.offset.double()
         finite = of_mean.isfinite()  # a masked class has a bias of minus infinity
