@@ -347,7 +347,7 @@ def fit_detectors(scoring: Scoring, rows: Outputs | None, head: Head | None) -> 
         for start in range(0, len(rows), _BATCH):
             statistics.update(rows.select(slice(start, start + _BATCH)))
     for name in scoring.active:
-        scoring.fit(name, statistics, head, "train")
+        scoring.fit(name, statistics, head)
 
 
 def score_boxes(scoring: Scoring, detections: Detections, dataset: str) -> dict[str, Tensor]:

@@ -172,8 +172,8 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
         yield Finding(
             "class_lists",
             f"the network returns {facts.num_classes} logits, but the data has {names} classes. Label i is"
-            " compared with logit i. If the logits have another order, pass the names of all classes of the network, in"
-            " the order of its logits, as class_names=[...] of the data",
+            " compared with logit i. If the logits have another order, pass class_names=[...] to the data module, with"
+            " all classes of the network in the order of its logits",
         )
 
 

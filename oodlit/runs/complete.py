@@ -46,7 +46,7 @@ def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
     digests = {key: key_digest(stream.full_key(key)) for key in given}
     repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
     missing = sorted(key for key, digest in digests.items() if digest not in times)
-    parts = [f"all processes and workers together read {int(counts.sum())} samples, but count is {len(source)}"]
+    parts = [f"expected {len(source)} samples (count), each once; all processes together read {int(counts.sum())}"]
     parts += [f"keys read more than once: {len(repeated)} ({_shown(repeated)})"] if repeated else []
     parts += [f"keys never read: {len(missing)} ({_shown(missing)})"] if missing else []
     if len(given) != len(source):

@@ -41,7 +41,7 @@ class EarlierFit:
             FingerprintError: Weights, transform, width or number of classes differ.
         """
         if kept and self.origin is not None:
-            source = "detectors fitted in an earlier run" if self.folder is None else "the saved fit"
+            source = "the fit of an earlier run" if self.folder is None else "the saved fit"
             self.origin.check(here, source=source)
         for name, detector in kept.items():  # fitted in a run of another callback
             FitOrigin(detector.fitted_on).check(FitOrigin(here.fingerprint), source=f"detector {name!r}")

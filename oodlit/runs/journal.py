@@ -75,7 +75,10 @@ class Journal:
         try:
             return read_json(file, object) if self.suffix == ".json" else _loaded(file.read_bytes())
         except Exception as error:  # torch raises nearly anything
-            raise DataError(f"{file} is damaged ({type(error).__name__}); start without resuming") from error
+            raise DataError(
+                f"{file} is damaged ({type(error).__name__}), so the run cannot resume; start over with resume=False"
+                " (on the command line: --again)"
+            ) from error
 
     def write(self, stream: str, process: int, entry: Mapping[str, Any]) -> None:
         """Write the entry of a stream and process; it replaces the earlier entry."""

@@ -144,7 +144,7 @@ def position_text(resumed: Resumed, streams: Sequence[Stream], batch_size: int, 
     All processes must call it.
 
     Returns:
-        For example "continuing at image 3,937 of 50,000 of val"; empty if no stream was begun.
+        For example "continuing with image 3,937 of 50,000 in val"; empty if no stream was begun.
     """
     of_all = gather_objects(group, (resumed.done, resumed.over, resumed.has_fit))
     for stream in streams:
@@ -153,7 +153,7 @@ def position_text(resumed: Resumed, streams: Sequence[Stream], batch_size: int, 
         batches = sum(done.get(stream.name, 0) for done, _, _ in of_all)
         if batches:
             image = min(batches * batch_size + 1, len(stream))
-            return f"continuing at image {image:,} of {len(stream):,} of {stream.name}"
+            return f"continuing with image {image:,} of {len(stream):,} in {stream.name}"
     return ""
 
 
@@ -163,8 +163,10 @@ def _text(done: Mapping[str, int], *others: str) -> str:
     Example:
         >>> _text({"val": 3, "far": 1}, "the fit")
         'the fit, 3 batches of val, 1 of far'
+        >>> _text({"val": 1})
+        '1 batch of val'
     """
     counts = [
-        f"{number} {'batches ' if not place else ''}of {name}" for place, (name, number) in enumerate(done.items())
+        f"{n} {'' if i else 'batch ' if n == 1 else 'batches '}of {name}" for i, (name, n) in enumerate(done.items())
     ]
     return ", ".join([*others, *counts])

@@ -149,7 +149,8 @@ def check_memory(
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
             f"the training statistics require {needed / 1e9:.2f} GB{shared} ({sizes}), but {available / 1e9:.2f} GB are"
-            f" free; set bank_size of KNN, or remove detectors with large statistics{fewer}"
+            f" free; set bank_size of detectors that have this setting (such as KNN), or remove detectors with large"
+            f" statistics{fewer}"
         )
     return needed
 
@@ -255,6 +256,7 @@ def check_same_run(group: Group, streams: Iterable[Stream], detectors: Mapping[s
     differ |= {n for one in others for n in first if "" not in (a := first[n], b := one.get(n, a)) and a != b}
     if differ:
         raise InvalidArgumentError(
-            f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])});"
-            " every process must create the same data and detectors: sort file names, and use no order of a Python set"
+            f"the processes of this run were given different data or detectors ({', '.join(sorted(differ)[:5])})."
+            " Every process must create the same data and detectors: sort file names, and do not rely on the iteration"
+            " order of Python sets"
         )

@@ -256,7 +256,7 @@ class ScoredRun(RowKind):
         head = None if self.choice.facts.head_problem else self.module.head
         for name in self.detectors:
             if name not in self.choice.kept:
-                self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
+                self.scoring.fit(name, self.statistics, head)
         self.is_fitted = True
         self._place_large()
         if self.output is not None:
@@ -342,8 +342,8 @@ class ScoredRun(RowKind):
     def where(self, kept: Path) -> str:
         """Describe how to continue with the folder of an interrupted run."""
         return (
-            f"finished data sets are kept in {kept}; read them with {self.loader}.load, or resume the run with"
-            " resume=True (on the command line: repeat the command)"
+            f"the progress of the run is kept in {kept}; read finished data sets with {self.loader}.load, or resume the"
+            " run with resume=True (on the command line: rerun the command)"
         )
 
     def with_common(self, record: R) -> R:

@@ -197,11 +197,11 @@ class Verification:
 
     def _check(self, what: str, deviation: float, allowed: float) -> None:
         if not deviation <= allowed:
-            images = " on images that were decoded by workers" if "deviation_of_pixels" in self._found else ""
+            images = ", with images decoded by workers" if "deviation_of_pixels" in self._found else ""
             raise RequirementError(
-                f"{self._module.name} with {self._asked}: {what} of the first images deviate by {deviation:.2g}"
-                f" standard deviations from those of the plain network{images}, but at most {allowed:g} is allowed; run"
-                f" without {self._asked}"
+                f"{self._module.name} with {self._asked}: on the first images, {what} deviate by {deviation:.2g}"
+                f" standard deviations from the plain network{images}; at most {allowed:g} is allowed. Run without"
+                f" {self._asked}"
             )
 
 
@@ -221,8 +221,7 @@ def relative_deviation(values: Tensor, exact: Tensor) -> float:
         inf
     """
     one, other = (value.detach().cpu().double() for value in (values, exact))
-    equal = (one == other) | (one.isnan() & other.isnan())
-    difference = torch.where(equal, torch.zeros_like(one), one - other)
+    difference = torch.where((one == other) | (one.isnan() & other.isnan()), torch.zeros_like(one), one - other)
     if not bool(difference.isfinite().all()):
         return math.inf
     size = float(difference.square().mean().sqrt())

@@ -27,10 +27,10 @@ def applicable(
     if reasons and (strict or len(reasons) == len(detectors)):
         groups = [f"{some(names, 3)}: {text}" for names, text in by_reason(reasons)]
         listing = "; ".join(groups[:4]) + (f"; and {len(groups) - 4} other reasons" if groups[4:] else "")
-        without = "remove them, or pass strict=False (on the command line: without --strict)"
+        without = "remove these detectors, or pass strict=False (on the command line: omit --strict)"
         raise RequirementError(
-            f"{len(reasons)} of {len(detectors)} detectors are not applicable ({listing});"
-            f" {without if strict else way_out or 'choose other detectors'}"
+            f"not applicable: {len(reasons)} of {len(detectors)} detectors ({listing});"
+            f" {without if len(reasons) < len(detectors) else way_out or 'choose other detectors'}"
         )
     for name, reason in reasons.items():
         warn(f"detector {name!r} is skipped: it {reason}")

@@ -24,12 +24,12 @@ class Costs:
         self._clock, self._than = clock, than
         self._batches = 0
         self._before: Sequence[Span] = ()
-        self._is_over = False
+        self._is_over, self._processes = False, 1
         self._to_come = self._images = self._rows = 0
 
     def expect(self, images: Sequence[int], processes: int) -> None:
         """Set the number of test images of each stream; every process reads a part of these images."""
-        self._to_come = sum(-(-number // processes) for number in images)
+        self._to_come, self._processes = sum(-(-number // processes) for number in images), processes
 
     def count(self, images: int, rows: int) -> None:
         """Count a scored test batch with its images and rows."""
@@ -48,14 +48,14 @@ class Costs:
         if not any(span.part == "scores" and span.images for span in spans):
             return ""
         self._is_over = True
-        return longer_than_backbone(spans, self._to_come, self._than, rows=self._rows / max(self._images, 1))
+        line = longer_than_backbone(spans, self._to_come, self._than, rows=self._rows / max(self._images, 1))
+        return f"{line} of each process" if line and self._processes > 1 else line
 
 
 def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
     """Times measured between the two batches."""
     earlier = {(span.part, span.detector): span for span in before}
-    nothing = Span("", "", 0.0, 0)
-    pairs = ((span, earlier.get((span.part, span.detector), nothing)) for span in now)
+    pairs = ((span, earlier.get((span.part, span.detector), Span("", "", 0.0, 0))) for span in now)
     return [Span(s.part, s.detector, s.seconds - e.seconds, s.images - e.images) for s, e in pairs]
 
 

@@ -55,7 +55,7 @@ class Scoring:
         self.failed |= {name: reason for name, reason in failed.items() if name in self.detectors}
         self.float64 |= set(float64) & self.detectors.keys()
 
-    def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
+    def fit(self, name: str, statistics: Statistics, head: Head | None) -> None:
         """Fit a detector; skip it if the fit fails."""
         detector = self.detectors[name]
         self.clock.enter("fit", name)
@@ -63,7 +63,7 @@ class Scoring:
             detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
         except Exception as error:  # one that cannot be fitted takes no other with it
             detector.forget()
-            self.leave_out(name, error, dataset)
+            self.leave_out(name, error)
         finally:
             self.clock.enter(OTHER)
 
@@ -108,13 +108,21 @@ class Scoring:
                 self.leave_out(name, error, dataset, outputs)
         return scores
 
-    def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
-        """Continue without a detector; raise the error if no detector is left or if the run is strict."""
+    def leave_out(self, name: str, error: Exception, dataset: str = "", outputs: Outputs | None = None) -> None:
+        """Continue without a detector; raise the error if no detector is left or if the run is strict.
+
+        Args:
+            name: Name of the detector.
+            error: What it raised.
+            dataset: The data set on which it failed; empty = in the fit.
+            outputs: The batch on which it failed.
+        """
         self.first_error = self.first_error or error
         if self.strict:
             raise error
+        step = f"on {dataset!r}" if dataset else "in the fit"
         where = "" if outputs is None or not outputs.keys else f", in the batch that begins with {outputs.keys[0]!r}"
-        self.failed[name] = " ".join(f"failed on {dataset!r}{where}: {type(error).__name__}: {error}".split())
+        self.failed[name] = " ".join(f"failed {step}{where}: {type(error).__name__}: {error}".split())
         _log.warning("detector %r is skipped: it %s", name, self.failed[name])
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:

@@ -146,7 +146,7 @@ def test_a_callback_that_is_used_again_never_keeps_the_fit_of_another_backbone()
     other = make_module()
     with torch.no_grad():
         other.network.conv.weight.mul_(torch.linspace(0.5, 2.0, 48).reshape(1, 3, 4, 4))
-    with pytest.raises(FingerprintError, match="fitted in an earlier run"):
+    with pytest.raises(FingerprintError, match="the fit of an earlier run belongs to"):
         make_trainer(detection).predict(other, OODDataModule(make_streams(with_train=False)), return_predictions=False)
     make_trainer(detection).predict(other, OODDataModule(make_streams()), return_predictions=False)
     expected = run([Mahalanobis()], module=other).results.scores["mahalanobis"].to_numpy()
@@ -310,7 +310,7 @@ def test_scores_survive_when_they_cannot_be_evaluated(tmp_path):
     """Two images of one key are an error; the pass over the images is not lost."""
     far = Stream("far", Role.OOD, Twice())
     streams = [*(s for s in make_streams(with_train=False) if s.role is Role.ID), far]
-    with pytest.raises(DataError, match=r"far/0(?s:.*) kept in .*unfinished; read them with Results\.load"):
+    with pytest.raises(DataError, match=r"far/0(?s:.*) kept in .*unfinished; read finished .* with Results\.load"):
         run([MSP()], streams=streams, output_dir=tmp_path / "out")
     kept = pd.concat([pd.read_parquet(part) for part in (tmp_path / "out" / "unfinished" / "scores").iterdir()])
     assert len(kept) == 32

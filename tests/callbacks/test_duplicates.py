@@ -45,12 +45,12 @@ def test_sets_of_their_own_have_no_finding() -> None:
 @pytest.mark.parametrize("batch_size", [1, 7, 64])
 def test_the_id_set_that_is_the_training_set(batch_size: int) -> None:
     (text,) = duplicates(TRAIN, stream("val", Role.ID, IMAGES[:30]), FAR, batch_size=batch_size)
-    assert text.startswith("30 of 30 images of 'train' (train) also occur in 'val' (id)")
+    assert text.startswith("'train' (train) and 'val' (id) share images: 30 of the 30 images of 'train'.")
 
 
 def test_a_few_images_in_another_order() -> None:
     (text,) = duplicates(TRAIN, ID, stream("far", Role.OOD, torch.cat([IMAGES[45:], IMAGES[[40, 33]]])))
-    assert text.startswith("2 of 15 images of 'val' (id) also occur in 'far' (ood)")
+    assert text.startswith("'val' (id) and 'far' (ood) share images: 2 of the 15 images of 'val'.")
 
 
 def test_shifted_images_and_equal_roles_may_share_images() -> None:
@@ -63,7 +63,7 @@ def test_arrays() -> None:
     results = evaluate_arrays(id={"logits": logits}, ood={"near": {"logits": logits[5:]}}, detectors=[MSP()])
     texts = [finding.text for finding in results.run.findings if finding.kind == "duplicates"]
     assert len(texts) == 1
-    assert texts[0].startswith("15 of 20 images of 'id' (id) also occur in 'near' (ood)")
+    assert texts[0].startswith("'id' (id) and 'near' (ood) share images: 15 of the 20 images of 'id'.")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -78,5 +78,5 @@ def test_digests_tell_images_apart_in_any_batch(dtype: torch.dtype, shape: tuple
 
 
 def test_the_finding_is_a_warning() -> None:
-    with pytest.warns(FindingWarning, match="15 of 15 images of 'val'"):
+    with pytest.warns(FindingWarning, match="share images: 15 of the 15 images of 'val'"):
         duplicates(TRAIN, ID, stream("far", Role.OOD, IMAGES[30:45]), detectors=[MSP()])

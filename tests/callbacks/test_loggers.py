@@ -37,7 +37,7 @@ class FullDisk(Recorder):
 def test_a_logger_that_fails_takes_nothing_from_the_others():
     loggers = [Offline(), Recorder(), FullDisk(), Recorder()]
     message = (
-        r"some values could not be logged: Offline \(number 1 of 4\), values: ConnectionError: no route to the"
+        r"parts of the run could not be logged: Offline \(number 1 of 4\), values: ConnectionError: no route to the"
         r" server; FullDisk \(number 3 of 4\), saving: OSError: .*No space left"
     )
     with pytest.raises(LoggingError, match=message) as caught:
@@ -82,7 +82,7 @@ def test_figures_are_drawn_for_loggers_that_take_them():
 @pytest.mark.parametrize(
     ("chosen", "error", "message"),
     [
-        ("roc", InvalidArgumentError, "log_figures='roc'"),
+        ("roc", InvalidArgumentError, "log_figures to be .* a list .*, got 'roc'"),
         (["rock"], UnknownNameError, "unknown figure 'rock'; did you mean 'roc'"),
     ],
 )

@@ -19,7 +19,7 @@ from tests.callbacks.test_pools import Reader, id_stream
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images repeat an earlier key"),
+        (Part.ESTIMATION, r"pool 'pool': estimation images .* distinct keys; repeated: 2 of 294"),
         (Part.TEST, r"repeated keys: 2 \(first: pool/00/000, pool/00/002\); every image must"),
     ],
 )

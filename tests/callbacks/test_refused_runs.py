@@ -79,10 +79,11 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
         detection = run([MSP(), ViM()], module=module)
     assert "head" in detection.results.run.not_applicable["vim"]
     assert "vim" not in set(detection.results.table["detector"])
-    with pytest.raises(
-        RequirementError, match=r"1 of 2 detectors are not applicable \(vim: needs the linear head.*without --strict\)"
-    ):
+    text = r"not applicable: 1 of 2 detectors \(vim: needs the linear head.*omit --strict\)"
+    with pytest.raises(RequirementError, match=text):
         run([MSP(), ViM()], module=module, strict=True)
+    with pytest.raises(RequirementError, match=r"not applicable: 1 of 1 detectors .*; choose other detectors$"):
+        run([ViM()], module=module, strict=True)
 
 
 def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batch():

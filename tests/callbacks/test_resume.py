@@ -200,7 +200,7 @@ def test_damaged_progress_is_named(tmp_path):
     run(tmp_path, kill_at=20)
     (file,) = (tmp_path / ".progress").glob("*.pt")
     file.write_bytes(file.read_bytes()[:100])
-    with pytest.raises(DataError, match=r"\.pt is damaged .*start without resuming"):
+    with pytest.raises(DataError, match=r"\.pt is damaged .*start over with resume=False"):
         run(tmp_path)
     _, seen = run(tmp_path, resume=False)
     assert seen == sum(BATCHES.values())
@@ -291,7 +291,7 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     check_same(Results.load(tmp_path / "out"), whole, tolerance=1e-6)
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
     assert "resuming after" in done.stderr
-    found = re.search(r"continuing at image (\d+) of (\d+) of (\w+)", done.stderr)
+    found = re.search(r"continuing with image (\d+) of (\d+) in (\w+)", done.stderr)
     if found is None:  # both processes were killed between two data sets
         assert f"{BATCHES['val'] // processes} batches of val" in done.stderr
     else:

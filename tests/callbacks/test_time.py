@@ -136,11 +136,12 @@ def test_measuring_takes_less_than_a_hundredth_of_a_cheap_pipeline():
     assert best_of(measure) < 0.01 * best_of(lambda: transform(Image.open(file).convert("RGB")))
 
 
-def test_detectors_slower_than_the_backbone_are_announced_once_with_what_they_add():
+@pytest.mark.parametrize(("processes", "whose"), [(1, ""), (4, " of each process")])
+def test_detectors_slower_than_the_backbone_are_announced_once_with_what_they_add(processes, whose):
     clock = Clock()
     clock._sums = {("backbone", ""): (50.0, 100), ("scores", "knn"): (90.0, 100)}  # the first batch is no measure
     costs, said = Costs(clock), []
-    costs.expect([9000, 1000], 1)
+    costs.expect([9000 * processes, 1000 * processes], processes)
     for batch in range(1, 6):
         clock._sums = {
             ("backbone", ""): (50.0 + batch, 100 * batch),
@@ -150,7 +151,7 @@ def test_detectors_slower_than_the_backbone_are_announced_once_with_what_they_ad
         costs.count(100, 100)
         said.append(costs.text())
     text = "slower than the backbone (10 ms/image): knn 30 ms/image; this adds about 4.8 min for the"
-    assert said == ["", "", f"{text} remaining 9,700 images", "", ""]
+    assert said == ["", "", f"{text} remaining 9,700 images{whose}", "", ""]
 
 
 def test_what_adds_little_is_not_announced():

@@ -47,7 +47,7 @@ def streams_broken_in(name: str) -> list[Stream]:
 def test_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp_path):
     with pytest.raises(DataError, match="the disk is gone") as caught:
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
-    assert "read them with Results.load" in caught.value.__notes__[0]
+    assert "read finished data sets with Results.load" in caught.value.__notes__[0]
     whole = run([MSP(), Mahalanobis()]).results
     with pytest.warns(UnfinishedRunWarning, match="finished data sets: train, val, far; missing: tests, shifted"):
         results = Results.load(tmp_path)

@@ -82,7 +82,7 @@ def test_a_compiler_that_is_wrong_is_refused_before_anything_counts(monkeypatch)
     monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=wrong))
     with pytest.raises(
         RequirementError,
-        match=r"^tiny with compile=default: the logits of the first images deviate .*run without compile=default",
+        match=r"^tiny with compile=default: on the first images, the logits deviate .*Run without compile=default",
     ):
         run([MSP()], module=module(compile=True), streams=make_streams(with_train=False))
     torch.compiler.reset()
@@ -97,7 +97,7 @@ def test_half_precision_is_compared_with_float32():
 
 def test_scores_that_deviate_name_the_detector(monkeypatch):
     monkeypatch.setattr("oodlit.runs.verification.MOST_OF_SCORES", {False: 0.05, True: 1e-9})
-    with pytest.raises(RequirementError, match="the scores of 'energy' of the first images deviate"):
+    with pytest.raises(RequirementError, match="on the first images, the scores of 'energy' deviate"):
         run([Energy()], streams=make_streams(with_train=False), trainer={"precision": "bf16-mixed"})
 
 

@@ -218,7 +218,7 @@ def test_strict_names_its_option(config: Path, tmp_path: Path, capsys: pytest.Ca
     out = str(tmp_path / "out")
     arguments = ["evaluate", "--config", str(config), "--out", out, "--strict", "--detectors=[MSP, MCDropout]"]
     assert main(arguments) in {1, 2}
-    assert capsys.readouterr().err.rstrip().endswith("pass strict=False (on the command line: without --strict)")
+    assert capsys.readouterr().err.rstrip().endswith("pass strict=False (on the command line: omit --strict)")
 
 
 @pytest.mark.integration

@@ -114,8 +114,9 @@ def test_a_run_says_what_it_keeps_and_resumes(tmp_path, capsys, sent, code) -> N
     one = ended(arguments, sent, "the third batch is scored", tmp_path / "logs")
     assert one.code == code, one.stderr
     told = {"SIGTERM": "the process was asked to end (SIGTERM)", "SIGINT": "interrupted"}[sent]
-    kept = f"finished data sets are kept in {tmp_path / 'out' / 'unfinished'}; read them with Results.load"
-    assert one.stderr.splitlines()[-1].startswith(f"oodlit evaluate: {told} - {kept}, or resume the run")
+    kept = f"the progress of the run is kept in {tmp_path / 'out' / 'unfinished'}"
+    start = f"oodlit evaluate: {told} - {kept}; read finished data sets with Results.load, or resume the run"
+    assert one.stderr.splitlines()[-1].startswith(start)
     assert not list((tmp_path / "out").rglob("*.tmp"))
     if sent == "SIGINT":
         return
@@ -131,7 +132,9 @@ def test_a_run_under_timeout_says_that_it_was_asked_to_end_and_where_it_continue
     one = ended(arguments, ended_script.GROUP, "the third batch is scored", tmp_path / "logs")
     assert one.code == ASKED, one.stderr
     last = one.stderr.splitlines()[-1]
-    assert last.startswith("oodlit evaluate: the process was asked to end (SIGTERM) - finished data sets are kept in ")
+    assert last.startswith(
+        "oodlit evaluate: the process was asked to end (SIGTERM) - the progress of the run is kept in "
+    )
     assert "worker" not in last
     assert main(list(map(str, arguments))) == 0
     said = " ".join(capsys.readouterr().out.split())

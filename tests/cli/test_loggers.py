@@ -62,7 +62,7 @@ def test_a_logger_that_fails_leaves_results_and_table(
         patch.setattr(CSVLogger, "log_metrics", full)
         assert main(words) == 1
     told = capsys.readouterr()
-    assert "some values could not be logged: CSVLogger (number 1 of 1), values:" in told.err
+    assert "parts of the run could not be logged: CSVLogger (number 1 of 1), values:" in told.err
     assert "detector" in told.out
     assert (tmp_path / "oodlit-results" / "table.csv").is_file()
     # The run is not repeated, and what could not be logged then is logged now.

@@ -134,10 +134,10 @@ def test_workers_share_a_pipeline_that_cuts_itself():
 @pytest.mark.parametrize(
     ("mode", "count", "message"),
     [
-        ("whole", 11, r"22 samples.*keys read more than once: 11 \('s000', 's001', 's002', ...\)"),
-        ("lost", 11, r"9 samples.*keys never read: 2 \('s000', 's001'\)"),
-        ("cut", 12, "11 samples.*count is 12; a single process reads 11"),
-        ("cut", 10, "11 samples.*count is 10"),
+        ("whole", 11, r"expected 11 samples .*read 22; keys read more than once: 11 \('s000', 's001', 's002', ...\)"),
+        ("lost", 11, r"expected 11 samples .*read 9; keys never read: 2 \('s000', 's001'\)"),
+        ("cut", 12, "expected 12 samples .*read 11; a single process reads 11"),
+        ("cut", 10, "expected 10 samples .*read 11"),
     ],
 )
 def test_missing_and_repeated_keys_are_named(mode, count, message):
@@ -153,10 +153,10 @@ def test_missing_and_repeated_keys_are_named(mode, count, message):
 def test_a_run_does_not_average_over_missing_samples():
     data = streams()
     data[2] = pipeline_stream(Cut(tensors(7)), name="far", role=Role.OOD, count=8, class_names=("cat", "dog"))
-    with pytest.raises(DataError, match="read 7 samples"):
+    with pytest.raises(DataError, match=r"expected 8 samples .* read 7[;.]"):
         run(OODDataModule(data))
     data[0] = pipeline_stream(Cut(tensors(29)), name="train", role=Role.TRAIN, count=30)
-    with pytest.raises(DataError, match=r"'train': .* read 29 samples"):
+    with pytest.raises(DataError, match=r"'train': expected 30 samples .* read 29[;.]"):
         run(OODDataModule(data))
 
 

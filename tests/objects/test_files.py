@@ -125,7 +125,7 @@ def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, 
     assert found.detectors == ("energy",)
     assert found.run.not_applicable == {"vim": "needs the linear head; the file has none"}
     assert evaluated(folder, detectors="energy", scores=()).detectors == ("energy",)
-    with pytest.raises(RequirementError, match=r"1 of 1 detectors are not applicable \(knn: needs training"):
+    with pytest.raises(RequirementError, match=r"not applicable: 1 of 1 detectors \(knn: needs training"):
         evaluated(folder, detectors=[KNN()], scores=(), train=None)
     save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")
     with_head = evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=read_head(tmp_path / "head.safetensors"))
@@ -247,7 +247,7 @@ def test_a_detector_that_fails_takes_no_other_with_it(folder: Path, monkeypatch:
     reasons = found.run.not_applicable
     assert "failed on 'id', in the batch that begins with 'id/0#0': ZeroDivisionError" in reasons["energy"]
     assert "boxes have the score NaN" in reasons["knn"]
-    assert "failed on 'train': ZeroDivisionError" in reasons["mahalanobis"]
+    assert "failed in the fit: ZeroDivisionError" in reasons["mahalanobis"]
     assert len(found.run.findings) == 3
     with pytest.raises(ZeroDivisionError):
         evaluated(folder, detectors=[Energy()], scores=())

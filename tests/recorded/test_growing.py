@@ -169,8 +169,10 @@ def test_other_data_of_the_same_name_is_refused_where_it_is_whole_and_recorded_a
 def test_other_names_of_the_classes_are_refused(tmp_path):
     streams = [stream for stream in make_streams(with_train=False) if stream.name in ("val", "far")]
     record(tmp_path, streams, class_names=list("abcdef"))
-    with pytest.raises(FingerprintError, match="class 5 is 'f' in the cache, 'g' in the data"):
+    with pytest.raises(FingerprintError, match="class 5 is 'f' in the cache, but 'g' in the data"):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
+    with pytest.raises(FingerprintError, match="class 6 is missing in the cache, but 'g' in the data"):
+        record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdefg"))
 
 
 def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs(tmp_path, caplog):

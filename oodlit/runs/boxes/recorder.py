@@ -81,8 +81,8 @@ def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classe
     if module.class_names and module.class_names != names:
         raise InvalidArgumentError(
             f"the object detector has the classes {', '.join(module.class_names[:8])}, but the data has the classes"
-            f" {', '.join(names[:8])} (of both, up to 8 are shown); pass the classes of the detector to the data:"
-            " ObjectBenchmark(..., class_names=module.class_names)"
+            f" {', '.join(names[:8])} (at most the first 8 of each list are shown); pass the classes of the detector to"
+            " the data: ObjectBenchmark(..., class_names=module.class_names)"
         )
     if len(names) != num_classes:
         raise InvalidArgumentError(
@@ -226,8 +226,7 @@ class BoxRecorder(ScoredRun):
             settings = settings.changed(t_star=max(best, self.module.min_confidence))
         self.clock.enter("metrics")
         run = self.record().with_entries(self.start.more_record())
-        names = self.datamodule.class_names
-        results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
+        results = ObjectResults.from_sets(sets, class_names=self.datamodule.class_names, settings=settings, run=run)
         cost, time = self.measured()
         run = structs.replace(results.run, ms_per_box=cost, time=time)
         return replace(results, run=run)

@@ -92,7 +92,7 @@ def entry_of(all_parts: Sequence[ProcessPart], rows: Path) -> RecordedStream:
     skipped = sorted((key, reason) for one in all_parts for key, reason in one.skipped)
     stored = StoredRows(rows, parts)
     if (found := len(stored) + len(skipped)) != stream["images"]:
-        raise DataError(f"data set {stream['name']!r} has {found} of {stream['images']} images; record it again")
+        raise DataError(f"the cache has {found} of {stream['images']} images of {stream['name']!r}; record it again")
     digests = np.fromiter(map(key_digest, _keys(stored, stream, skipped)), dtype=np.uint64, count=found)
     values, counts = np.unique(digests, return_counts=True)
     if len(values) < found:

@@ -69,8 +69,7 @@ class FeatureRecorder(Recorder):
         """Keep the rows of a batch."""
         stream = self.streams[index]
         if stream.name not in self.recording.cached:
-            rows = _rows_of(outputs, stream) if len(outputs) else None
-            self.recording.take(stream, rows, batch.get("skipped", []))
+            self.recording.take(stream, _rows_of(outputs, stream) if len(outputs) else None, batch.get("skipped", []))
 
     def finish(self) -> None:
         """Write the remaining rows, and add the recorded streams to the cache."""
@@ -113,12 +112,10 @@ class FeaturePass(FeatureRecorder):
         clock: Clock,
     ) -> None:
         self.clock, self.processes = clock, trainer.world_size
-        on_device = datamodule.decode_on_device
-        self.verification = Verification(module, str(trainer.precision), decode_on_device=on_device)
+        self.verification = Verification(module, str(trainer.precision), decode_on_device=datamodule.decode_on_device)
         super().__init__(module, datamodule, recording, probe)
         done = {name: part.batches for name, part in recording.own_parts.items()}
-        asked = self.clock.wait_for_data
-        self.plan = RunPlan(self.probe.transform, finished=recording.cached, done=done, asked=asked)
+        self.plan = RunPlan(self.probe.transform, finished=recording.cached, done=done, asked=clock.wait_for_data)
 
     @property
     def prediction_bytes(self) -> int:  # type: ignore[override]

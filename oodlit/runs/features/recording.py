@@ -199,8 +199,7 @@ class Recording:
                 found = by_stream.get(stream.name, [])
                 resumed += self._usable(found, stream)
                 repeated += _split_differently(found, self.cut)
-            over = {stream.name for stream in streams} | named | {entry.name for entry in complete}
-            self._forget(over, but=resumed)
+            self._forget({stream.name for stream in streams} | named | {entry.name for entry in complete}, but=resumed)
             self._clean(manifest)  # runs that are often interrupted must not fill the disk
         return {
             "cached": [stream.name for stream in cached],
@@ -361,8 +360,9 @@ def _check_class_names(folder: Path, manifest: Manifest, facts: Mapping[str, Any
     """Refuse other class names than in the cache."""
     before, now = manifest.class_names, list(facts["class_names"])
     if before and now and before != now:
-        place, one, other = next((i, *pair) for i, pair in enumerate(zip_longest(before, now)) if len({*pair}) > 1)
-        raise FingerprintError(f"{folder}: class {place} is {one!r} in the cache, {other!r} in the data; {OTHERWISE}")
+        places = enumerate(zip_longest(map(repr, before), map(repr, now), fillvalue="missing"))
+        place, one, other = next((i, *pair) for i, pair in places if len({*pair}) > 1)
+        raise FingerprintError(f"{folder}: class {place} is {one} in the cache, but {other} in the data; {OTHERWISE}")
 
 
 def _split_differently(all_parts: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:

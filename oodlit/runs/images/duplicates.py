@@ -61,9 +61,9 @@ def _shared(sets: Sequence[tuple[Stream, np.ndarray]]) -> Iterator[Finding]:
         if number:
             yield Finding(
                 "duplicates",
-                f"{number} of {len(first)} images of {one.name!r} ({one.role}) also occur in {other.name!r}"
-                f" ({other.role}). Results on these images do not show how detectors score unseen images;"
-                " remove them from one of the sets",
+                f"{one.name!r} ({one.role}) and {other.name!r} ({other.role}) share images: {number} of the"
+                f" {len(first)} images of {one.name!r}. Results on shared images are misleading, because these sets"
+                " must be disjoint; remove the images from one of the sets",
             )
 
 

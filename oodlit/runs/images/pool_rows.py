@@ -101,8 +101,8 @@ class PoolRows(ImageRows):
         seen = gather_rows(group, mine, gather_objects(group, len(mine)))
         if repeated := len(seen) - len(seen.unique()):  # type: ignore[no-untyped-call]
             raise DataError(
-                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images repeat an earlier key, but every"
-                " image must occur once; check that no shard is listed twice or read by two processes"
+                f"pool {self.dataset!r}: estimation images must have distinct keys; repeated: {repeated} of"
+                f" {len(seen)}. Check that no shard is listed twice or read by two processes"
             )
 
     def _estimated(self) -> Tensor:

@@ -48,8 +48,7 @@ SAMPLE_CHUNK = 1024
 def join_scores(rows: Iterable[ImageRows], scoring: Scoring, group: Group) -> pd.DataFrame:
     """Join the scores of all processes."""
     active = scoring.active
-    wide = gather_objects(group, scoring.float64)
-    float32 = set(active).difference(*wide)
+    float32 = set(active).difference(*gather_objects(group, scoring.float64))
     tables = [gather(part, group, detectors=active, float32=float32) for part in rows]
     return pd.concat(tables, ignore_index=True)
 

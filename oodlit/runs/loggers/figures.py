@@ -37,7 +37,9 @@ def check_figures(owner: str, chosen: object) -> None:
     if isinstance(chosen, bool):
         return
     if isinstance(chosen, str) or not isinstance(chosen, Sequence):
-        raise InvalidArgumentError(f"{owner}: log_figures={chosen!r}, expected True, False or names of figures")
+        raise InvalidArgumentError(
+            f"{owner}: expected log_figures to be True, False or a list of names of figures, got {chosen!r}"
+        )
     for name in chosen:
         UnknownNameError.check("figure", str(name), FIGURES)
 

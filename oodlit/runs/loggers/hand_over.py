@@ -38,8 +38,8 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "
     if failed:
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
         raise LoggingError(
-            f"some values could not be logged: {reasons}. The results are complete; read {owner}.results, or the"
-            " folder output_dir. Fix or remove the failed loggers"
+            f"parts of the run could not be logged: {reasons.rstrip('.')}. The results are complete: see the attribute"
+            f" `results` of {owner}, or its output_dir. Fix the cause, or remove the logger or figure that failed"
         ) from failed[0][1]
 
 
