@@ -36,7 +36,7 @@ def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: floa
     if not close.all():
         row = int((~close).nonzero()[0])
         raise AssertionError(
-            f"{what}: {int((~close).sum())} of {len(close)} scores changed (first: image {row}, from"
+            f"{what}: {int((~close).sum())} of {len(close)} scores changed (first: position {row}, from"
             f" {float(expected[row]):.8g} to {float(found[row]):.8g})"
         )
 
@@ -47,8 +47,7 @@ def assert_same_ranking(found: Scores, expected: Scores, *, what: str, rtol: flo
     if not (found.isfinite().all() and expected.isfinite().all()):
         raise AssertionError(f"{what}: some scores are not finite")
     before = expected[:, None] - expected
-    after = found[:, None] - found
-    swapped = (before > rtol * (expected.max() - expected.min())) & (after < 0)
+    swapped = (before > rtol * (expected.max() - expected.min())) & (found[:, None] - found < 0)
     if swapped.any():
         i, j = swapped.nonzero()[0].tolist()
         raise AssertionError(

@@ -91,7 +91,9 @@ def import_factory(path: str) -> Factory:
         try:
             return find(path)
         except UnknownNameError as error:
-            raise InvalidArgumentError(f"{error}. For your own, expected a dotted path such as my.Detector") from None
+            raise InvalidArgumentError(
+                f"{error}. To check your own detector, pass a dotted path such as my_module.MyDetector"
+            ) from None
     search_current_folder()
     found = import_object(path, repr(path))
     if not callable(found):
@@ -113,7 +115,8 @@ def make(factory: Factory) -> Detector:
         detector = factory()
     except TypeError as error:
         raise InvalidArgumentError(
-            f"{factory!r} cannot be called without arguments ({error}); pass a function that sets the arguments"
+            f"{factory!r} cannot create a detector: {error}. Expected a Detector class or a function that can be called"
+            " without arguments"
         ) from error
     if not isinstance(detector, Detector):
         raise InvalidArgumentError(f"{factory!r} must return a Detector, got {detector!r}")
@@ -124,17 +127,18 @@ def make(factory: Factory) -> Detector:
 def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
     """Raise a RequirementError if a detector does not apply to a problem with these facts."""
     if reason := detector.why_not(facts):
-        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: it {reason}; pass another problem")
+        raise RequirementError(
+            f"{detector!r} does not apply to {problem.__name__}: it {reason}; pass another problem=... (in Python only)"
+        )
 
 
 def _run(
     check: Check, factory: Factory, detector: Detector, problem: ProblemFactory, excuse: str, reported: dict[str, str]
 ) -> Row:
     """Run one check; `reported` maps errors to the first check that reported them, and is updated."""
-    clause = clause_of(check)
-    reason = clause.applies(detector)
-    if reason and excuse:
-        message = f"the detector {reason}, so the check does not apply; remove it from expected_failures"
+    clause, here = clause_of(check), f"{detector!r}: {check.__name__}"
+    if (reason := clause.applies(detector)) and excuse:
+        message = f"{here} does not apply, because the detector {reason}; remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     if reason:
         return Row(check.__name__, "not applicable", reason, clause.id)
@@ -145,7 +149,7 @@ def _run(
             return Row(check.__name__, "expected failure", excuse, clause.id)
         return Row(check.__name__, "failed", _reported_once(error, check, detector, reported), clause.id)
     if excuse:
-        message = f"the check passes but is expected to fail ({excuse}); remove it from expected_failures"
+        message = f"{here} was expected to fail ({excuse}), but it passes; remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
 

@@ -116,7 +116,8 @@ def _run(folder: Path) -> str:
         while None in (codes := [p.poll() for p in started]) and not any(codes) and time.monotonic() <= deadline:
             time.sleep(0.05)
         problems = [f"rank {r} exited with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
-        problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
+        late = "" if problems else f" after {TIMEOUT_S} s"
+        problems += [f"rank {r} was stopped{late}" for r, p in enumerate(started) if p.poll() is None]
     finally:
         for process in started:
             process.kill()  # has no effect on one that has ended
@@ -134,7 +135,7 @@ def _collect(folder: Path, number: int, result: LaunchResult, exits: str) -> Non
             scores = load_file(folder / f"{number}.{rank}.safetensors")
             result.scores.update({f"{k}, rank {rank}": v for k, v in scores.items()})
         else:
-            result.errors["processes"] = f"the process exited before the detector was checked: {exits}"
+            result.errors["processes"] = f"worker process {rank} ended before it checked the detector: {exits}"
 
 
 def find_object(module: str, name: str, file: str | None = None) -> object:

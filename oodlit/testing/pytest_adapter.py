@@ -50,7 +50,6 @@ def parametrize_with_checks(
         UnknownNameError.check("detector", name, named)
         for check_name in reasons:
             UnknownNameError.check("check", check_name, checks())
-    everyone = tuple(factories)
     facts = problem().facts
     parameters = []
     for name, (factory, detector) in named.items():
@@ -61,16 +60,15 @@ def parametrize_with_checks(
             refuse_if_not_applicable(detector, problem, facts)
         for check_name, check in wanted.items():
             excuse = own.get(check_name, "")
-            reason = clause_of(check).applies(detector)
-            if reason and excuse:
+            if (reason := clause_of(check).applies(detector)) and excuse:
                 raise InvalidArgumentError(
-                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, but does not apply,"
-                    f" because the detector {reason}"
+                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, but this check does"
+                    f" not apply, because the detector {reason}; remove it from expected_failures"
                 )
             if reason:
                 continue
             marks = [pytest.mark.xfail(reason=excuse, strict=True, raises=ConformanceError)] if excuse else []
-            bound = _bind(check, problem, everyone, examples)
+            bound = _bind(check, problem, tuple(factories), examples)
             parameters.append(pytest.param(factory, bound, id=f"{name}-{check_name}", marks=marks))
     return pytest.mark.parametrize(("factory", "check"), parameters)
 
@@ -81,7 +79,7 @@ def _named(factories: Sequence[Factory]) -> dict[str, tuple[Factory, Detector]]:
         detector = make(factory)
         name = name_of(detector)
         if name in named:
-            raise InvalidArgumentError(f"parametrize_with_checks: two detectors are named {name!r}")
+            raise InvalidArgumentError(f"parametrize_with_checks: two factories create detector {name!r}; remove one")
         named[name] = (factory, detector)
     return named
 

@@ -17,9 +17,9 @@ class _Short(reprlib.Repr):
         if value.numel() <= self.maxlist:
             return f"tensor {value.tolist()}"
         usual = value.flatten().mode().values.item()
-        odd = value[value != usual]
-        rest = f" except {len(odd)} values from {odd.min():.6g} to {odd.max():.6g}" if len(odd) else ""
-        return f"tensor of shape {tuple(value.shape)}: all {usual:.6g}{rest}"
+        same = f"{int((value == usual).sum())} of {value.numel()}"
+        some = f"values from {value.min():.6g} to {value.max():.6g}, most often {usual:.6g} ({same})"
+        return f"tensor of shape {tuple(value.shape)}: {some if (value != usual).any() else f'all {usual:.6g}'}"
 
 
 def shorten(value: Any) -> str:
@@ -29,6 +29,6 @@ def shorten(value: Any) -> str:
         >>> shorten([*range(100)])
         '[0, 1, 2, 3, 4, 5, ...]'
         >>> shorten(torch.eye(3)[:1]), shorten(torch.eye(30)[:2])
-        ('tensor [[1.0, 0.0, 0.0]]', 'tensor of shape (2, 30): all 0 except 2 values from 1 to 1')
+        ('tensor [[1.0, 0.0, 0.0]]', 'tensor of shape (2, 30): values from 0 to 1, most often 0 (58 of 60)')
     """
     return " ".join(_Short().repr(value).split())

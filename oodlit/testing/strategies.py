@@ -101,7 +101,7 @@ def outputs(
         labeled: Whether there are labels.
     """
     if head is not None and (num_classes is not None or num_features is not None):
-        raise InvalidArgumentError("outputs: expected head, or num_classes and num_features; got both")
+        raise InvalidArgumentError("outputs: head sets num_classes and num_features; omit head, or these two")
 
     def build(draw: Any) -> Outputs:
         n = draw(st.integers(min_images, max_images))

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from oodlit import testing
-from oodlit.detectors import ASH, KNN, MSP, Energy, Reference, TrainFreeDetector
+from oodlit.detectors import ASH, KNN, MSP, Detector, Energy, Reference, TrainFreeDetector
 from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError, UnknownNameError
 from oodlit.testing import ConformanceError, check_detector, checks, contract, parametrize_with_checks, signed_problem
 from oodlit.testing.clauses import clause_of, effort, number_of_examples
@@ -71,10 +71,12 @@ def test_expected_failure_is_excused_and_strict():
     excused.raise_if_failed()
     stale = check_detector(MSP, expected_failures={"check_higher_is_id": "was broken"}, only="higher")
     assert [r.status for r in stale.rows] == ["unexpected pass"]
-    with pytest.raises(ConformanceError, match=r"passes but is expected to fail \(was broken\)"):
+    with pytest.raises(
+        ConformanceError, match=r"^MSP\(\): check_higher_is_id was expected to fail \(was broken\), but it passes"
+    ):
         stale.raise_if_failed()
     idle = check_detector(MSP, expected_failures={"check_refit": "old"}, only="refit")
-    with pytest.raises(ConformanceError, match=r"does not use training images, .*does not apply"):
+    with pytest.raises(ConformanceError, match=r"^MSP\(\): check_refit does not apply, .*does not use training images"):
         idle.raise_if_failed()
 
 
@@ -88,7 +90,8 @@ def test_unknown_check_is_named_with_its_nearest():
     [
         (MSP(), r"got a detector; pass .*MSP\(\)"),
         (not_a_detector, "must return a Detector, got "),
-        (needs_an_argument, "cannot be called without arguments"),
+        (needs_an_argument, "can be called without arguments"),
+        (Detector, "cannot create a detector: Can't instantiate abstract class Detector"),
     ],
 )
 def test_what_is_no_factory_is_refused(factory, message):
@@ -104,7 +107,7 @@ def test_inapplicable_detector_is_refused_with_the_reason():
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("MPS", "unknown detector 'MPS'; did you mean 'msp'.*expected a dotted path"),
+        ("MPS", "unknown detector 'MPS'; did you mean 'msp'.*own detector, pass a dotted path"),
         ("oodlit.detectors.Nowhere", "cannot be imported.*Nowhere"),
         ("no_such_module.Detector", "cannot be imported.*no_such_module"),
         (f"{__name__}.NOT_CALLABLE", "got int"),
@@ -163,7 +166,11 @@ def test_pytest_expected_failures_become_strict_xfail():
     [
         ({"expected_failures": {"msb": {}}}, UnknownNameError, "did you mean 'msp'"),
         ({"expected_failures": {"msp": {"check_x": ""}}}, UnknownNameError, "unknown check 'check_x'"),
-        ({"expected_failures": {"msp": {"check_refit": "r"}}}, InvalidArgumentError, "does not apply"),
+        (
+            {"expected_failures": {"msp": {"check_refit": "r"}}},
+            InvalidArgumentError,
+            "this check does not apply, .*; remove it from",
+        ),
     ],
 )
 def test_pytest_adapter_refuses_what_it_does_not_know(options, error, message):
@@ -172,7 +179,7 @@ def test_pytest_adapter_refuses_what_it_does_not_know(options, error, message):
 
 
 def test_pytest_adapter_refuses_repeated_names():
-    with pytest.raises(InvalidArgumentError, match="two detectors are named 'energy'"):
+    with pytest.raises(InvalidArgumentError, match="two factories create detector 'energy'"):
         parametrize_with_checks([Energy, lambda: Energy()])  # noqa: PLW0108
 
 

@@ -11,7 +11,7 @@ from oodlit.detectors import Detector, Reference, TrainFreeDetector
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import ClassMoments
 from oodlit.errors import InvalidArgumentError
-from oodlit.testing import ConformanceError, check_detector, checks, parametrize_with_checks, separated_problem
+from oodlit.testing import ConformanceError, check_detector, checks, launch, parametrize_with_checks, separated_problem
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.clauses import peers
 from oodlit.testing.shorten import shorten
@@ -31,6 +31,11 @@ class OtherName(Largest):
     def __init__(self, temp=1.0):
         super().__init__()
         self.temperature = temp
+
+
+class AnyOption(Largest):
+    def __init__(self, **options):
+        super().__init__()
 
 
 class NoSuper(Largest):
@@ -98,6 +103,16 @@ def test_argument_under_another_name_is_reported_and_the_other_checks_run():
     assert statuses(report)["check_settings_frozen"] == "passed"  # there is no stored setting to replace
 
 
+def test_a_constructor_with_any_argument_is_reported():
+    found = failed(check_detector(AnyOption, only="declarations"))["check_declarations"]
+    assert "the constructor accepts **options; declare each argument by name" in found
+
+
+def test_processes_that_are_stopped_are_named_with_the_limit(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "TIMEOUT_S", 0)
+    assert launch._run(tmp_path) == "rank 0 was stopped after 0 s; rank 1 was stopped after 0 s"
+
+
 def test_settings_say_what_is_not_stored_and_repr_never_raises():
     detector = OtherName()
     assert repr(detector) == "OtherName(temp=?)"
@@ -131,7 +146,7 @@ def a_requirement(detector, facts):
 MALFORMED = [
     (declares(needs=frozenset({"logit"})), "unknown need 'logit'; did you mean 'logits'? Known: features, head,"),
     (declares(needs="logits"), "needs must be a frozenset of names, such as frozenset({'logits'}), not 'logits'"),
-    (NoNeeds, "needs is missing; declare a frozenset with names out of features, head,"),
+    (NoNeeds, "needs is missing; declare a frozenset of any of these names: features, head,"),
     (declares(statistics=ClassMoments), "statistics must be a tuple of classes, such as (ClassMoments,), not"),
     (declares(statistics=(5,)), "statistics contains 5, which is not a subclass of Statistic"),
     (declares(requirements=a_requirement), "requirements must be a tuple of functions, such as (a_requirement,), not"),

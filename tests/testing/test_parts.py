@@ -120,7 +120,7 @@ def test_outputs_follow_a_head(data):
 
 
 def test_outputs_take_a_head_or_numbers():
-    with pytest.raises(InvalidArgumentError, match="expected head, or num_classes and num_features"):
+    with pytest.raises(InvalidArgumentError, match="head sets num_classes and num_features; omit head"):
         strategies.outputs(head=Head(torch.eye(2)), num_classes=3)
 
 

@@ -15,8 +15,8 @@ from oodlit.testing.problems import ProblemFactory
 
 @clause(
     "declarations",
-    "`needs`, `statistics`, `reference` and `invariances` have the documented form, and constructor arguments are"
-    " stored under their own names.",
+    "Class attributes such as `needs`, `statistics`, `layers`, `reference` and `invariances` have the documented form,"
+    " and constructor arguments are declared by name and stored under the same names.",
 )
 def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     """Check class attributes and settings."""
@@ -34,10 +34,10 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     assert not empty, f"the reference has no {', '.join(empty)}"
     assert detector.extra_passes >= 0, f"extra_passes must be at least 0, got {detector.extra_passes}"
     parameters = inspect.signature(type(detector).__init__).parameters
-    variable = [n for n, p in parameters.items() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
+    variable = [str(p).partition(":")[0] for p in parameters.values() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     own = type(detector).__init__ is not Detector.__init__
     assert not (own and variable), (
-        f"the constructor accepts *{variable[0]}; declare its arguments by name" if variable else ""
+        f"the constructor accepts {variable[0]}; declare each argument by name" if variable else ""
     )
     assert repr(type(detector)(**detector.settings)) == repr(detector), (
         "repr(type(detector)(**detector.settings)) differs from repr(detector); store each argument under its name"
@@ -60,7 +60,7 @@ def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations
     kind = type(detector)
     needs = getattr(detector, "needs", None)
     if needs is None:
-        yield f"needs is missing; declare a frozenset with names out of {', '.join(sorted(NEEDS))}"
+        yield f"needs is missing; declare a frozenset of any of these names: {', '.join(sorted(NEEDS))}"
     elif not isinstance(needs, frozenset):
         yield f"needs must be a frozenset of names, such as frozenset({{'logits'}}), not {needs!r}"
     else:

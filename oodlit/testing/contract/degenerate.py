@@ -18,9 +18,9 @@ MIN_AUROC = 0.9
 
 @clause(
     "degenerate-training",
-    "If the training set has dead units, a constant feature, fewer images than dimensions, or only identical images,"
-    " scores stay finite, even far from the training images, or the fit raises a clear error. With unchanged logits, a"
-    " larger residual never raises the score.",
+    "If the training set has dead units, a constant feature, fewer images than dimensions, or one repeated image per"
+    " class, scores stay finite, even far from the training images, or the fit raises a clear error. If"
+    " `larger_residual_is_worse` is declared, a larger residual with unchanged logits never raises the score.",
     applies=fitted_on_training_data,
 )
 def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None:
@@ -39,7 +39,7 @@ def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None
             scores = detector.score(replace(tests, features=features))
             bad = int((~scores.isfinite()).sum())
             assert not bad, (
-                f"{what}: {bad} of {len(scores)} scores are not finite at distance {size} from the test images"
+                f"{what}: {bad} of {len(scores)} scores are not finite if {size:g} is added to features of the images"
             )
             if last is not None and direction.any() and "larger_residual_is_worse" in detector.invariances:
                 rise = float((scores - last).max())
@@ -65,7 +65,7 @@ _FAULTS: dict[str, Callable[[Problem], Problem]] = {
     "dead units": Problem.without_unused_features,
     "a constant feature": _constant_feature,
     "fewer images than dimensions": lambda p: replace(p, train=select(p.train, slice(0, 2 * p.head.num_classes))),
-    "identical images": _equal_images,
+    "one repeated image per class": _equal_images,
 }
 
 

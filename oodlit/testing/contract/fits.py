@@ -95,7 +95,7 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
     assert expected.keys() == found.keys(), f"buffers {sorted(expected)} became {sorted(found)}"
     for name, value in expected.items():
         assert value.shape == found[name].shape, (
-            f"the shape of buffer {name} changed from {tuple(value.shape)} to {tuple(found[name].shape)}"
+            f"buffer {name}: shape {tuple(found[name].shape)} after a refit, but {tuple(value.shape)} in a new detector"
         )
         assert torch.equal(value.nan_to_num(), found[name].nan_to_num()), f"buffer {name} depends on the first fit"
     assert_same_scores(twice.score(data.tests), fresh.score(data.tests), what="fitted twice")

@@ -34,7 +34,7 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
             assert scores.shape == (len(outputs),), (
                 f"expected one score per image, got shape {tuple(scores.shape)} for {len(outputs)} images"
             )
-            assert scores.dtype in {torch.float32, torch.float64}, f"expected float32 or float64, got {scores.dtype}"
+            assert (t := scores.dtype) in {torch.float32, torch.float64}, f"expected float32 or float64 scores, got {t}"
             assert scores.device == outputs.device, (
                 f"the scores are on {scores.device}, but the outputs are on {outputs.device}"
             )

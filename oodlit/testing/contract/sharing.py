@@ -28,8 +28,8 @@ _DERIVED = (
 
 @clause(
     "shared-tensors",
-    "Fit and score do not write to shared tensors: buffers, the head, and what Outputs and Statistics keep. Scores are"
-    " not views of these tensors.",
+    "Fit and score do not write to shared tensors: the head, and what Outputs and Statistics keep. Score does not write"
+    " to buffers. Scores are not views of these tensors.",
 )
 def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
     """Derive all values first; then fit and score, and compare the values."""
@@ -48,16 +48,14 @@ def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
 
     def shared() -> dict[str, Tensor]:
         buffers = {f"buffer {name}": value for name, value in detector.named_buffers()}
-        derived = {name: getattr(outputs, name) for name in _DERIVED}
-        return {**derived, **_memo(outputs), **buffers}
+        return {**{name: getattr(outputs, name) for name in _DERIVED}, **_memo(outputs), **buffers}
 
     for _ in range(2):  # the second score uses what the first one derives
         known = shared()
         before = _copies(known)
         scores = detector.score(outputs)
         _compare(before, shared(), "score")
-    limits = torch.finfo if scores.is_floating_point() else torch.iinfo
-    scores.fill_(limits(scores.dtype).min)
+    scores.fill_((torch.finfo if scores.is_floating_point() else torch.iinfo)(scores.dtype).min)
     _compare(before, known, "a write to the scores")
 
 
@@ -80,8 +78,8 @@ def _compare(before: dict[str, Tensor], after: dict[str, Tensor], step: str) -> 
 
 @clause(
     "layouts",
-    "Memory layouts do not change scores. Hidden activations (batch, channels, ...) with one, two or three axes of"
-    " positions get the same scores, or raise a clear error.",
+    "Memory layouts do not change scores. Hidden activations (batch, channels, ...) with one, two or three"
+    " spatial dimensions get the same scores, or raise a clear error.",
 )
 def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""
@@ -89,15 +87,15 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     expected = fitted(factory, data).score(data.tests)
     for what, lay in {
         "inputs in channels-last memory": _channels_last,
-        "inputs with gaps in memory": lambda outputs: _with(outputs, lambda t: t.repeat_interleave(2, dim=0)[::2]),
+        "non-contiguous inputs (every other row)": lambda x: _with(x, lambda t: t.repeat_interleave(2, dim=0)[::2]),
     }.items():
         found = fit_on(factory(), [lay(data.train)], data.head).score(lay(data.tests))
         assert_same_scores(found, expected, what=what, rtol=1e-4)
     if "hidden" not in factory().required_needs:
         return
     arrangements: dict[str, Callable[[Tensor], Tensor]] = {
-        "(batch, channels, positions)": lambda value: value.flatten(2),
-        "(batch, channels, 1, height, width)": lambda value: value.unsqueeze(2),
+        "hidden activations of shape (batch, channels, positions)": lambda value: value.flatten(2),
+        "hidden activations of shape (batch, channels, 1, height, width)": lambda value: value.unsqueeze(2),
     }
     for what, arrange in arrangements.items():
         arranged = _arranged(data, arrange)
@@ -106,8 +104,8 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
         except OodlitError:
             continue  # a clear error
         except Exception as error:
-            raise AssertionError(f"hidden activations {what} raised {type(error).__name__}: {error}") from error
-        assert_same_scores(found, expected, what=f"hidden activations {what}", rtol=1e-4)
+            raise AssertionError(f"fit or score on {what} raised {type(error).__name__}: {error}") from error
+        assert_same_scores(found, expected, what=what, rtol=1e-4)
 
 
 def _channels_last(outputs: Outputs) -> Outputs:

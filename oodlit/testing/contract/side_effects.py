@@ -115,8 +115,9 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
             found = scores(change)
         except Exception as error:
             raise AssertionError(
-                f"fit or score reads a field that `needs` does not declare: it fails if these fields are {change}"
-                f" (declared: {', '.join(sorted(at_score)) or 'none'}; {type(error).__name__}: {error})"
+                f"fit or score reads an undeclared field: with all undeclared fields {change}, it raised"
+                f" {type(error).__name__}: {error}. Add the field to `needs`, which declares"
+                f" {', '.join(sorted(at_score)) or 'no field'}"
             ) from error
         assert_same_scores(found, expected, what=f"with undeclared fields {change}")
 
