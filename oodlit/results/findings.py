@@ -37,8 +37,8 @@ UNTRAINED = "the network has random weights (weights=None), so no number of this
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
-    "usual causes: the transform, image size, weights or order of labels differ from timm's; on a set of 200 classes,"
-    " the logits may not be restricted to these classes"
+    "Usual causes: the transform, image size, weights or order of labels differ from timm's. On ImageNet-R and"
+    " ImageNet-A, timm's logits are restricted to the 200 classes of the set"
 )
 
 
@@ -113,7 +113,7 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     if missed and len(classes) > 1:
         yield Finding(
             "classes",
-            f"{len(missed)} of {len(classes)} classes of {dataset!r} are never predicted (first:"
+            f"the classifier never predicts {len(missed)} of {len(classes)} classes of {dataset!r} (first:"
             f" {_class_name(info, missed[0])}); check the order of the labels",
         )
 
@@ -128,8 +128,8 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
         if len(clearly) * 2 > len(rows):
             yield Finding(
                 "backwards",
-                f"{len(clearly)} of {len(rows)} detectors score {dataset!r} higher than ID images (AUROC below"
-                " 0.5). Are ID and OOD swapped, or does the OOD set contain known classes?",
+                f"detectors that score {dataset!r} higher than ID images (AUROC below 50 %): {len(clearly)} of"
+                f" {len(rows)}. Are ID and OOD swapped, or does the OOD set contain known classes?",
             )
 
 
@@ -177,13 +177,13 @@ def _published(results: RunResults) -> Iterator[Finding]:
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         numbers = (
-            f"accuracy of {known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r} is"
-            f" {100 * correct / total:.2f} % in this run (n = {total}), {100 * found:.2f} % in timm's table"
+            f"the accuracy of {known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r} is"
+            f" {100 * correct / total:.2f} % in this run (n = {total}) and {100 * found:.2f} % in timm's table"
         )
         if low <= found <= high and high - low <= WIDEST:
-            yield Finding("accuracy", f"{numbers}; they agree", is_good=True)
+            yield Finding("accuracy", f"{numbers}. The two values agree", is_good=True)
         elif not low <= found <= high:
-            yield Finding("accuracy", f"{numbers}, a significant difference. {CAUSES[0].upper()}{CAUSES[1:]}")
+            yield Finding("accuracy", f"{numbers}. The difference is significant. {CAUSES}")
 
 
 def _contaminated(results: RunResults) -> Iterator[Finding]:
@@ -193,7 +193,8 @@ def _contaminated(results: RunResults) -> Iterator[Finding]:
             yield Finding(
                 "contaminated",
                 f"pool {info.name!r} consists of ImageNet-21k images. The authors of NINCO found ID objects in"
-                f" {CONTAMINATED} of a sample of this pool, so some errors at the hard levels are label errors",
+                f" {CONTAMINATED} of a sample of such images, so some errors at the hard levels are probably label"
+                " errors",
             )
 
 

@@ -27,20 +27,14 @@ def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool =
         warnings.simplefilter("ignore", UnfinishedRunWarning)  # it is an error here
         results = Results.load(directory)
     why = interruption(results.run)
+    way_out = "Wait until the run is complete" if is_running(Path(directory)) else "Rerun the command to resume the run"
     if not why and (Path(directory) / UNFINISHED / RUN).is_file():
-        why = f"a newer run {state(Path(directory))}; the complete results belong to the run before it"
-    if not why and results.run.dry_run:
-        raise InvalidArgumentError(
-            f"{directory}: this run is a trial ({results.run.dry_run}), which reads only a part of each data set, but"
-            " limits require complete results. Run without this option, or allow unfinished results (oodlit guard"
-            " --allow_unfinished, pytest --oodlit-allow-unfinished)"
-        )
+        why = f"a newer run {state(Path(directory))}, so the complete results in this folder are outdated"
+    if not why and (trial := results.run.dry_run):
+        why, way_out = f"this run read only a part of each data set ({trial})", f"Rerun without {trial}"
     if why:
-        way_out = (
-            "Wait until the run is complete" if is_running(Path(directory)) else "Rerun the command to resume the run"
-        )
         raise InvalidArgumentError(
-            f"{directory}: {why}; limits require complete results. {way_out}, or allow unfinished results (oodlit guard"
-            " --allow_unfinished, pytest --oodlit-allow-unfinished)"
+            f"{directory}: {why}. Limits require complete results of the newest run. {way_out}, or accept these results"
+            " (oodlit guard --allow_unfinished, pytest --oodlit-allow-unfinished)"
         )
     return results

@@ -76,8 +76,8 @@ def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
     settings = settings or Settings()
     lines: list[tuple[TableMetric, str]] = []
     for metric in table_metrics(settings):
-        again = bool(lines) and lines[-1][0].entry is metric.entry
-        text = f"like {lines[-1][0].name}, but for {metric.number} %" if again else metric.text(settings)
+        same = [known.name for known, _ in lines if known.entry is metric.entry]
+        text = f"like {same[0]}, but for {metric.number} %" if same else metric.text(settings)
         lines.append((metric, text))
     return lines
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from oodlit.base.checks import check_items
+from oodlit.base.checks import check_items, check_names
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.roles import NAMES_OF_LABELS, Role
 from oodlit.metrics.settings import Settings
@@ -43,11 +43,7 @@ class DatasetInfo:
     def __post_init__(self) -> None:
         """Check names."""
         check_name(self.name, "data set")
-        class_names: object = self.class_names
-        if isinstance(class_names, str):
-            raise InvalidArgumentError(
-                f"DatasetInfo {self.name!r}: expected class_names to be a list, got {self.class_names!r}"
-            )
+        check_names(f"DatasetInfo {self.name!r}", "class_names", self.class_names)
         object.__setattr__(self, "role", Role(self.role))
         object.__setattr__(self, "class_names", tuple(self.class_names))
         if self.role in NAMES_OF_LABELS:  # names of labels, which no table shows
@@ -68,8 +64,8 @@ class DatasetInfo:
             )
         if self.id_classes == 0:
             raise InvalidArgumentError(
-                f"pool {self.name!r}: the number of known classes, which sets the size of each severity level, is"
-                " unknown: the network returns no logits and the ID set has no class names; pass its class_names"
+                f"pool {self.name!r}: the size of the severity levels is the number of classes known to the classifier."
+                " The network returns no logits, and the ID set has no class names; pass class_names for the ID set"
             )
         try:
             level_starts(num_classes, self.id_classes)
@@ -92,12 +88,14 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
     check_items("Results", "datasets", datasets, DatasetInfo)
     names = [info.name for info in datasets]
     if len(set(names)) < len(names):
-        raise InvalidArgumentError(f"data set names must be distinct, repeated: {max(names, key=names.count)}")
+        raise InvalidArgumentError(
+            f"data set names must be distinct, but one is repeated: {max(names, key=names.count)}"
+        )
     found = [info for info in datasets if info.role is Role.ID]
     if len(found) != 1:
         raise InvalidArgumentError(
-            f"expected exactly one data set with role 'id', got {len(found)}:"
-            f" {', '.join(f'{i.name} ({i.role})' for i in datasets)}"
+            f"expected exactly one data set with role 'id', got {len(found)} among these:"
+            f" {', '.join(f'{i.name} ({i.role})' for i in datasets) or 'none'}"
         )
     return found[0]
 
@@ -112,7 +110,8 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             raise InvalidArgumentError(f"classes={{{name!r}: []}}: expected at least one class")
         if known[name].role in NAMES_OF_LABELS:
             raise InvalidArgumentError(
-                f"classes={{{name!r}: ...}}: expected an OOD set or unit tests, {name!r} has role {known[name].role}"
+                f"classes={{{name!r}: ...}}: expected an OOD set, a pool, unit tests or a shifted set, but {name!r} has"
+                f" role {known[name].role}"
             )
         if known[name].role is Role.POOL:
             known[name].check_pool(len(set(classes)))
@@ -130,7 +129,8 @@ def check_aggregates(settings: Settings, datasets: Sequence[DatasetInfo]) -> Non
     for name, sets in settings.aggregates.items():
         check_name(name, "aggregate")
         if name in known or "/" in name:
-            raise InvalidArgumentError(f"aggregates: {name!r} has a slash or is the name of a data set; rename it")
+            wish = "a name that has no slash and is not the name of a data set"
+            raise InvalidArgumentError(f"aggregates: expected {wish}, got {name!r}")
         if not sets or len(set(sets)) < len(sets):
             raise InvalidArgumentError(
                 f"aggregates: expected {name!r} to be a mean over distinct data sets, got {', '.join(sets) or 'none'}"

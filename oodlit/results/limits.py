@@ -73,8 +73,8 @@ class Limit:
         if entry is not None and not entry.is_count and not 0 <= self.number <= 1:
             percent = f"; did you mean {self.number:.12g}%?" if 1 < self.number <= 100 else ""
             raise InvalidArgumentError(
-                f"limit '{self}': {self.metric} is a share; expected a number from 0 to 1, or from 0% to 100%, got"
-                f" {self.number:.12g}{percent}"
+                f"limit on {self.metric} of {self.detector}: {self.metric} is a share; expected a number from 0 to"
+                f" 1, or from 0% to 100%, got {self.number:.12g}{percent}"
             )
 
     @classmethod
@@ -91,14 +91,11 @@ class Limit:
                 f"invalid limit {text!r}: expected 'DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER' with >, >=, < or"
                 " <=, such as 'mahalanobis: unit_test_failures > 0' or 'msp: mean_fpr95 on ninco > 0.7'"
             )
-        entry = entry_of(found["metric"])
-        if entry is not None and entry.is_count and found["number"].endswith("%"):
-            raise InvalidArgumentError(f"limit {text!r}: {found['metric']} is a count; expected a number without %")
-        value = float(number / 100 if found["number"].endswith("%") else number)
-        if found["number"].endswith("%") and entry is not None and not 0 <= value <= 1:
-            raise InvalidArgumentError(
-                f"limit {text!r}: {found['metric']} is a share; expected 0% to 100%, got {found['number']}"
-            )
+        is_percent, entry = found["number"].endswith("%"), entry_of(found["metric"])
+        value = float(number / 100 if is_percent else number)
+        if is_percent and entry is not None and (entry.is_count or not 0 <= value <= 1):
+            kind = "a count; expected a number without %" if entry.is_count else "a share; expected 0% to 100%"
+            raise InvalidArgumentError(f"limit {text!r}: {found['metric']} is {kind}, got {found['number']}")
         dataset, _, ood_class = (found["place"] or "").partition("/")
         return cls(found["detector"].strip(), found["metric"], found["sign"], value, dataset.strip(), ood_class.strip())
 
@@ -169,7 +166,8 @@ class Crossing:
         if self.classes:
             text += f"; failed: {', '.join(self.classes)}"
         if self.keys:
-            text += f"; images: {some([*map(readable, self.keys)], MAX_KEYS)}"
+            kind = "misclassified" if row["metric"].endswith("accuracy") else "accepted"
+            text += f"; {kind} images: {some([*map(readable, self.keys)], MAX_KEYS)}"
         return text
 
 
@@ -213,7 +211,7 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("seven",))]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
         >>> print(*crossings(results, ["msp: fpr95 on near/seven > 10%", "msp: mean_auroc < 0.5"]))
-        msp: fpr95 on near/seven is 100 % [20.65, 100] (fails if > 10%); images: near/0
+        msp: fpr95 on near/seven is 100 % [20.65, 100] (fails if > 10%); accepted images: near/0
     """
     found = []
     for given in limits:
@@ -264,13 +262,14 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
     try:
         content = load_yaml(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidArgumentError(f"limits {file} cannot be read: {error.strerror}") from error
+        raise InvalidArgumentError(f"the limits file {file} cannot be read: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise InvalidArgumentError(f"limits {file} are not valid YAML: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        raise InvalidArgumentError(f"the limits file {file} is not valid YAML: {reason}") from error
     entries = content.get("fail_if") if isinstance(content, dict) and set(content) == {"fail_if"} else None
     if not isinstance(entries, list) or not entries:
         raise InvalidArgumentError(
-            f"limits {file}: expected one list named fail_if with entries such as 'msp: mean_fpr95 > 0.7'"
+            f"the limits file {file} must contain one list named fail_if with entries such as 'msp: mean_fpr95 > 0.7'"
         )
     # Without quotes, YAML reads the colon as that of a mapping.
     texts = [
@@ -285,14 +284,14 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     reasons, shown = results.run.not_applicable, display_names(results.run)
     if limit.detector in reasons and limit.detector not in shown:
         raise UnknownNameError(
-            f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
+            f"limit '{limit}': the results have no detector {limit.detector!r}, because it {reasons[limit.detector]}"
         )
     datasets = [info.name for info in results.datasets]
     limit = limit.check_names(shown, [*datasets, *results.settings.aggregates], results.settings)
     if limit.detector == ANY and (missing := _missing(results)):
         raise UnknownNameError(
-            f"limit '{limit}': '*' means every requested detector, but {missing[0]}; name the detectors in the"
-            " limit, or run without the missing detector"
+            f"limit '{limit}': '*' means every requested detector, but {missing[0]}. Write one limit per detector"
+            " instead of '*', or run without the missing detector"
         )
     table = results.table[_is_meant(results, limit)]
     if limit.detector != ANY:
@@ -326,7 +325,7 @@ def _missing(results: RunResults) -> list[str]:
     missing = [found.text for found in results.findings if found.kind == "failed"]
     if not results.run.every_detector:
         reasons = {n: why for n, why in results.run.not_applicable.items() if n not in results.detectors}
-        missing += [f"detector {name!r} is not among the results: it {why}" for name, why in reasons.items()]
+        missing += [f"detector {name!r} is not among the results, because it {why}" for name, why in reasons.items()]
     return missing
 
 
@@ -357,16 +356,15 @@ def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str
 
 def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Classes and images behind a value; none for metrics that depend on the whole ranking."""
-    if row["dataset"] in results.settings.aggregates:
+    entry = entry_of(row["metric"])
+    if entry is None or row["dataset"] in results.settings.aggregates:
         return (), ()
-    entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
+    info = results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
     if info.role is Role.POOL or row["ood_class"]:
         names = _of_level(results, row) if info.role is Role.POOL else {row["ood_class"]}
         rows = rows[rows["group"].isin([group for group, name in enumerate(info.class_names) if name in names])]
     classes: Sequence[str] = ()
-    if entry is None:
-        return (), ()
     if entry.name == "accuracy":
         return (), _keys(rows[(rows["label"] >= 0) & (rows["prediction"] != rows["label"])])
     if info.role not in UNKNOWN_CLASSES or not entry.by_threshold or "training" in entry.needs:
@@ -389,10 +387,8 @@ def _of_level(results: RunResults, row: Mapping[str, Any]) -> set[str]:
 def failed_tests(results: RunResults, detector: str, dataset: str) -> list[str]:
     """Names of the unit tests of a set that a detector fails."""
     table, settings = results.table, results.settings
-    rows = table[
-        (table["detector"] == detector) & (table["dataset"] == dataset) & (table["metric"] == settings.fpr_name)
-    ]
-    rows = rows[(rows["ood_class"] != "") & (rows["value"] > settings.unit_test_limit)]
+    rows = table[(table["detector"] == detector) & (table["dataset"] == dataset) & (table["ood_class"] != "")]
+    rows = rows[(rows["metric"] == settings.fpr_name) & (rows["value"] > settings.unit_test_limit)]
     return [str(name) for name in rows["ood_class"]]
 
 

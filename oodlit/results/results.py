@@ -154,9 +154,10 @@ class Results(RunResults):
             )
         table, scores, run, parts = storage.read(directory, ImageRunRecord)
         if run.kind != "images":
-            advice = f"{Path(directory) / storage.TABLE} has all values, and 'oodlit objects report' writes the page"
             raise DataError(
-                f"{directory}: expected results of images, got boxes; see oodlit.objects.ObjectResults.load. {advice}"
+                f"{directory}: expected results of images, got results of boxes; load them with"
+                f" oodlit.objects.ObjectResults.load. {Path(directory) / storage.TABLE} has all values, and 'oodlit"
+                f" objects report {directory}' writes the HTML report"
             )
         return cls(scores, table, run, parts.get(storage.ESTIMATES))
 
@@ -165,8 +166,9 @@ class Results(RunResults):
         names = ", ".join(info.name for info in found.datasets)
         if not any(info.role is Role.ID for info in found.datasets):
             raise DataError(
-                f"{folder}: the run {unfinished.state(place)} after {names}, before the ID set was complete,"
-                " so nothing can be evaluated. Resume the run, or reuse its fit with OODDetection(fitted=...)"
+                f"{folder}: the run {unfinished.state(place)}. Nothing can be evaluated yet, because the ID set is not"
+                f" complete (finished data sets: {names}). Wait for the run or resume it, or reuse its fit with"
+                " OODDetection(fitted=...)"
             )
         warn(
             f"{folder}: the run {unfinished.state(place)}; finished data sets: {names}; missing:"

@@ -36,7 +36,7 @@ class RunTests:
             self.limits = [] if limits is None else read_limits(limits)
             crossings(self.results, self.limits)
         except OodlitError as error:
-            raise pytest.UsageError(f"--oodlit-run {run}: {error}") from error
+            raise pytest.UsageError(f"oodlit: {error}") from error
         self.folder = Path(run)
 
     @pytest.hookimpl(tryfirst=True)  # before -k and other plugins select tests

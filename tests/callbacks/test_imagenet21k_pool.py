@@ -40,7 +40,7 @@ def test_from_folders_to_levels(tmp_path: Path) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", FindingWarning)
         make_trainer(detection).predict(module, OODDataModule(streams, batch_size=4), return_predictions=False)
-    assert any("ID objects in 38 % of a sample of this pool" in str(w.message) for w in caught)
+    assert any("ID objects in 38 % of a sample of such images" in str(w.message) for w in caught)
     results = Results.load(tmp_path / "results")
     entry = results.run.pools["imagenet21k"]
     assert (entry.classes, entry.estimation, entry.test, entry.split) == (5, 30, 15, "as packed from fall11")
@@ -51,5 +51,5 @@ def test_from_folders_to_levels(tmp_path: Path) -> None:
     tested = results.scores.loc[results.scores["dataset"] == "imagenet21k", "key"]
     assert tested.str.startswith("imagenet21k/test/").all()
     page = (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
-    assert "ID objects in 38 % of a sample of this pool" in page
+    assert "ID objects in 38 % of a sample of such images" in page
     assert "data:image/png;base64," in page

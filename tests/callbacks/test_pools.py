@@ -109,8 +109,9 @@ def test_what_is_kept_and_named(results):
     assert described.split == "test share 0.4 by key"
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
-        f"pool 'pool': each class has {estimation.min()} to {estimation.max()} estimation images and {test.min()} to"
-        f" {test.max()} test images; each level weights its classes by their number of test images"
+        "pool 'pool': the number of images differs between classes (estimation:"
+        f" {estimation.min()} to {estimation.max()}, test: {test.min()} to {test.max()})."
+        " Each level weights its classes by their number of test images"
     ]
     standard = results.estimates.query("detector == 'energy'")["standard_error"]
     assert (standard > 0).all()

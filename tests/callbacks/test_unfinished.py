@@ -13,6 +13,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.detectors import ASH, KNN, MSP, ODIN, PRO, Energy, Mahalanobis, Reference, TrainFreeDetector, load
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import UnfinishedRunWarning
+from oodlit.runs.folder import lock_folder
 from tests.callbacks import full_disk_script
 from tests.callbacks.processes import check_ended, run_function
 from tests.callbacks.support import make_streams, run
@@ -89,7 +90,10 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
 def test_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([Mahalanobis()], streams=streams_broken_in("val"), output_dir=tmp_path)
-    with pytest.raises(DataError, match=r"interrupted after train, before the ID set was complete"):
+    about = r"\. Nothing can be evaluated yet, because the ID set is not complete \(finished data sets: train\)"
+    with pytest.raises(DataError, match=f"the run was interrupted{about}"):
+        Results.load(tmp_path)
+    with lock_folder(tmp_path), pytest.raises(DataError, match=f"the run is still running{about}"):
         Results.load(tmp_path)
     again = run(None, fitted=tmp_path / "unfinished" / "fitted", streams=make_streams(with_train=False))
     assert again.results.detectors == ("mahalanobis",)

@@ -57,6 +57,6 @@ def test_two_processes_have_the_table_of_one(tmp_path: Path) -> None:
     rows = [r.scores.sort_values(order).reset_index(drop=True) for r in (one, two)]
     assert rows[0].equals(rows[1])
     reasons = {(u.dataset, u.metric): u.reason for u in one.run.undefined}
-    assert reasons["near", "auroc"] == "this run does not have ninco"
-    assert reasons["far", "fs_auroc"] == "this run does not have imagenet_v2, imagenet_c"
+    assert reasons["near", "auroc"] == "this run is missing these data sets: ninco"
+    assert reasons["far", "fs_auroc"] == "this run is missing these shifted data sets: imagenet_v2, imagenet_c"
     assert one.value("auroc", dataset="far", detector="energy") >= 0

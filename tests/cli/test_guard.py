@@ -83,7 +83,7 @@ def test_several_runs_are_checked_and_boxes_are_refused_with_the_way_out(
         (
             ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],
             1,
-            "FAILED msp: fpr95 on near is 50 % [9.453, 90.55] (fails if > 10%); images: near/20\n",
+            "FAILED msp: fpr95 on near is 50 % [9.453, 90.55] (fails if > 10%); accepted images: near/20\n",
         ),
         (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
         (["--fail-if", "what"], 2, "limit 'what': expected 'DETECTOR: METRIC"),
@@ -122,7 +122,7 @@ def test_a_run_that_was_interrupted_is_never_a_pass(
         (tmp_path / name).unlink()
     assert main(call) == 2
     out, err = capsys.readouterr()
-    said = "missing data sets: near" if missing else "missing data sets: none"
+    said = "missing data sets: near" if missing else "missing data sets: none, but not all results were written"
     assert said in err
     assert (out, err.count("\n")) == ("", 1)
     Results.load(folder).save(tmp_path / "saved")
@@ -211,7 +211,7 @@ def test_a_run_ends_with_its_limits(
     assert "FAILED msp: mean_auroc" not in out
     assert main(["guard", "results", "--fail-if", "msp: mean_fpr95 >= 0"]) == 1
     assert main([*call[:-1], "dry", "--max_batches", "1"]) == 2
-    assert "a trial (--max_batches 1), which reads only a part" in capsys.readouterr().err
+    assert "read only a part of each data set (--max_batches 1)" in capsys.readouterr().err
 
 
 def test_a_trial_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,7 @@ def test_a_trial_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.Cap
     call = ["guard", str(tmp_path / "dry"), "--fail-if", "msp: fpr95 > 0.5"]
     assert main(call) == 2
     out, err = capsys.readouterr()
-    assert "a trial (limit_predict_batches=2), which reads only a part of each data set" in err
+    assert "this run read only a part of each data set (limit_predict_batches=2). Limits require" in err
     assert (out, err.count("\n")) == ("", 1)
     assert main([*call, "--allow_unfinished"]) == 0
     assert "Within the limit, for the images of the dry run\n" in capsys.readouterr().out

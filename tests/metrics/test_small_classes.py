@@ -72,7 +72,7 @@ def test_a_class_of_one_image_among_others_leaves_means_without_interval():
         assert not math.isnan(row_of(results, metric)["value"])
     assert not math.isnan(row_of(results, "pooled_auroc")["ci_low"])
     (note,) = (note for note in results.run.notes if "have no interval" in note)
-    assert "1 of 3 classes have only one image (first: 'c0')" in note
+    assert "such classes: 1 of 3, first: 'c0')" in note
 
 
 def test_classes_of_one_image_each_are_a_sample_of_classes():

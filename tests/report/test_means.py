@@ -40,7 +40,10 @@ def test_the_page_shows_them(tmp_path) -> None:
     write_report({"run": run(controls=True, aggregates={"near": ["far", "other"]})}, page)
     text = page.read_text()
     assert "near: mean over far, other" in text
-    assert "Undefined: this run does not have other." in text
+    assert "Undefined: this run is missing these data sets: other." in text
     one_lost = run(aggregates={"near": ["far"]}, full_spectrum=["shifted", "imagenet_c"])
     write_report({"run": one_lost}, page)
-    assert "<p>Undefined for fs_fpr95, fs_auroc: this run does not have imagenet_c.</p>" in page.read_text()
+    assert (
+        "<p>Undefined for fs_fpr95, fs_auroc: this run is missing these shifted data sets: imagenet_c.</p>"
+        in page.read_text()
+    )

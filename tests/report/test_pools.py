@@ -69,10 +69,10 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
         r" \d+ at level s0, \d+ at s5, and \d+ at s10\.",
         line,
     )
-    assert any("ID objects in 38 % of a sample of this pool" in found.text for found in many.findings)
+    assert any("ID objects in 38 % of a sample of such images" in found.text for found in many.findings)
     page = render({"run": many})
     assert line.replace("msp is", "MSP is") in page
-    assert "ID objects in 38 % of a sample of this pool" in page
+    assert "ID objects in 38 % of a sample of such images" in page
 
 
 def test_few_known_classes_are_no_comparison_but_the_warning_stays() -> None:

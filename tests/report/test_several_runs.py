@@ -180,7 +180,7 @@ def test_every_model_is_a_point_with_its_accuracy(runs: dict[str, Results], page
 def test_what_cannot_be_compared_is_left_out_and_said_once(runs: dict[str, Results]) -> None:
     other = runs["model_01"].recompute(tpr=0.9)
     text = render({"model_00": runs["model_00"], "model_01": other}, pages={"model_00": "a", "model_01": "b"})
-    reason = "thresholds keep 95 % of ID images in model_00 and 90 % in model_01"
+    reason = "thresholds accept 95 % of ID images in model_00 and 90 % in model_01"
     assert f"Not compared: near: mean FPR@95 %, far: FPR@95 %, tests: failed unit tests. Reason: {reason}." in text
     assert text.count(reason) == 1
     assert "<h2>Differences" not in text

@@ -91,12 +91,12 @@ def test_a_missing_set_is_a_reason_and_no_number(tmp_path: Path) -> None:
         [info for info in SETS if info.name != "near_b" and info.role is not Role.SHIFT],
     )
     frame = frame[frame["dataset"].isin([info.name for info in sets])]
-    with pytest.warns(UndefinedMetricWarning, match="this run does not have near_b"):
+    with pytest.warns(UndefinedMetricWarning, match="this run is missing these data sets: near_b"):
         results = Results.from_scores(frame, sets, ["msp"], aggregates=AGGREGATES, bootstrap=0)
     assert math.isnan(results.value("auroc", dataset="near", detector="msp"))
     assert results.value("auroc", dataset="far", detector="msp") > 0.5
     reasons = {one.reason for one in results.run.undefined if one.dataset == "near"}
-    assert reasons == {"this run does not have near_b"}
+    assert reasons == {"this run is missing these data sets: near_b"}
     assert "fs_auroc" not in set(results.table["metric"])
     results.save(tmp_path)
     again = Results.load(tmp_path)
@@ -111,13 +111,15 @@ def test_a_missing_shifted_set_is_a_reason_and_no_number(tmp_path: Path) -> None
     whole = Results.from_scores(frame, sets, ["msp"], aggregates=AGGREGATES, bootstrap=10, full_spectrum=["v2"])
     other = whole.recompute(full_spectrum=())
     pd.testing.assert_frame_equal(whole.table, other.table)
-    with pytest.warns(UndefinedMetricWarning, match="this run does not have r"):
+    with pytest.warns(UndefinedMetricWarning, match="this run is missing these shifted data sets: r"):
         lost = whole.recompute(full_spectrum=["v2", "r"])
     is_fs = lost.table["metric"].str.contains("fs_")
     assert {"fs_accuracy", "fs_auroc", "mean_fs_fpr95", "pooled_fs_aupr_s"} <= set(lost.table[is_fs]["metric"])
     assert lost.table[is_fs][["value", "ci_low", "ci_high"]].isna().all(axis=None)
     pd.testing.assert_frame_equal(lost.table[~is_fs], whole.table[~is_fs])
-    assert [one.reason for one in lost.run.undefined] == ["this run does not have r"] * is_fs.sum()
+    assert [one.reason for one in lost.run.undefined] == [
+        "this run is missing these shifted data sets: r"
+    ] * is_fs.sum()
     lost.save(tmp_path)
     assert Results.load(tmp_path).settings == lost.settings
 
@@ -130,7 +132,7 @@ def test_means_of_a_finished_run_limits_and_errors() -> None:
     assert "near" in describe_check(near, Limit.of("msp: auroc on near < 0.1"))
     assert near.pooled(["near_b", "far_a"]).settings.aggregates == {}
     for wrong, match in (
-        ({"val": ["near_a"]}, "is the name of a data set"),
+        ({"val": ["near_a"]}, "is not the name of a data set"),
         ({"near": ["near_a", "near_a"]}, "expected 'near' to be a mean over distinct data sets"),
         ({"near": []}, "expected 'near' to be a mean over distinct data sets"),
         ({"near": ["v2"]}, "role shift"),
@@ -153,7 +155,7 @@ def test_the_terminal_and_exported_tables_have_the_means() -> None:
     assert text.split()[:3] == ["near", "near", "far"]
     assert text.count("mean of 2 sets") == 4
     assert text.count("mean of 1 set ") == 2
-    assert "undefined on lost: this run does not have gone" in text
+    assert "undefined on lost: this run is missing these data sets: gone" in text
     exported = results.to_markdown()
     assert "average" not in exported
     header, _, *rows = exported.splitlines()

@@ -70,6 +70,9 @@ def test_findings_name_the_detectors() -> None:
     assert leak.startswith("detector leak separates two random halves")
     assert "bank 1" in bank
     assert "good" not in bank
+    assert "only the detection error rate (der" in bank
+    texts = [finding.text for finding in control_findings(run(der=()))]
+    assert "nothing uses such thresholds" in texts[1]
     assert "shift (" in shift
     assert not any(name in shift.split(": ")[1] for name in ("good", "bank", "leak"))
 

@@ -46,7 +46,7 @@ def test_by_hand() -> None:
     [
         ([[0.5, 0.4]], "at least two models"),
         ([0.5, 0.4], r"got \(2,\)"),
-        ([[0.5, 0.4], [0.5, float("nan")]], "row 1, column 1 is nan"),
+        ([[0.5, 0.4], [0.5, float("nan")]], "got nan in row 1, column 1"),
     ],
 )
 def test_bad_tables(table: list, message: str) -> None:

@@ -80,7 +80,7 @@ def test_figures_refuse_what_they_would_mislabel(results):
         ("fpr_per_class", "tests", "'tests' has role unit_test"),
         ("fpr_per_class", "far", "'far' has no classes"),
         ("unit_tests", "near", "'near' has role ood"),
-        ("roc", "val", "'val' has role id, but the figure requires an OOD set"),
+        ("roc", "val", "'val' has role id, but the figure requires an OOD set or a set of unit tests"),
         ("score_histograms", "train", "'train' has role train"),
         ("accuracy_fpr", "tests", "'tests' has role unit_test"),
     ):

@@ -103,13 +103,13 @@ def test_chance_follows_the_shares_of_the_classes():
 def test_classes_that_are_never_predicted_are_named():
     predictions = np.where(CLASSES == 3, 4, CLASSES)
     (finding,) = results_of(CLASSES, predictions).findings
-    assert finding.text.startswith("1 of 5 classes of 'val' are never predicted (first: 3")
+    assert finding.text.startswith("the classifier never predicts 1 of 5 classes of 'val' (first: 3")
 
 
 def test_scores_that_separate_backwards_are_a_finding():
     backwards = results_of(CLASSES, CLASSES, scores=np.linspace(-2, -1, 100))
     assert kinds(backwards) == ["backwards"]
-    assert "1 of 1 detectors score 'near' higher than ID images" in backwards.findings[0].text
+    assert "detectors that score 'near' higher than ID images (AUROC below 50 %): 1 of 1." in backwards.findings[0].text
 
 
 def test_a_pool_that_is_scored_backwards_is_a_finding():
@@ -121,7 +121,7 @@ def test_a_pool_that_is_scored_backwards_is_a_finding():
         scores.loc[is_inside, detector] -= 20
     turned = Results.from_scores(scores, sound.datasets, sound.detectors, estimates=estimates, bootstrap=0)
     (found,) = (finding for finding in turned.findings if finding.kind == "backwards")
-    assert found.text.startswith("2 of 2 detectors score 'pool' higher than ID images")
+    assert found.text.startswith("detectors that score 'pool' higher than ID images (AUROC below 50 %): 2 of 2.")
 
 
 def several(shifts, **settings):
@@ -194,16 +194,18 @@ def test_the_table_of_timm_is_whole():
 def test_an_accuracy_within_the_binomial_interval_is_a_good_sign(correct):
     (finding,) = of_a_known_network(correct).findings
     assert finding.is_good
-    start = "accuracy of resnet50.a1_in1k at 224 pixels and crop 0.95 on 'imagenet_val' is"  # pages capitalize it
+    start = "the accuracy of resnet50.a1_in1k at 224 pixels and crop 0.95 on 'imagenet_val' is"  # pages capitalize it
     assert finding.text.startswith(start)
-    assert f"{correct / 10:.2f} % in this run (n = 1000), 80.38 % in timm's table; they agree" in finding.text
+    assert (
+        f"{correct / 10:.2f} % in this run (n = 1000) and 80.38 % in timm's table. The two values agree" in finding.text
+    )
 
 
 @pytest.mark.parametrize("correct", [700, 760, 845])
 def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
     (finding,) = of_a_known_network(correct).findings
     assert not finding.is_good
-    assert "a significant difference" in finding.text
+    assert "The difference is significant. Usual causes: " in finding.text
     for cause in ("transform", "image size", "order of labels", "weights", "restricted"):
         assert cause in finding.text
 

@@ -21,6 +21,12 @@ def test_every_name_of_a_full_table_is_explained() -> None:
     assert [entry_of(name) for name in ("fpr", "auroc95", "fpr.5", "mean_", "95")] == [None] * 5
 
 
+def test_a_metric_at_more_thresholds_refers_to_the_first() -> None:
+    texts = {metric.name: text for metric, text in glossary(Settings(der=(0.95, 0.99, 0.999)))}
+    assert texts["der99"] == "like der95, but for 99 %"
+    assert texts["der99.9"] == "like der95, but for 99.9 %"
+
+
 def test_everything_explained_can_occur() -> None:
     full = make_results()
     train = full.scores[full.scores["dataset"] == "val"].assign(dataset="train")

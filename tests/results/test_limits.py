@@ -1,6 +1,7 @@
 """Limits: what they say, which values cross them, and that neither a wrong name nor an undefined value passes."""
 
 import math
+import re
 import warnings
 from pathlib import Path
 
@@ -83,7 +84,7 @@ def test_other_texts_are_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
-        ("mine: fpr95 > 50", "did you mean 50%"),
+        ("mine: fpr95 > 50", "0% to 100%, got 50; did you mean 50%"),
         ("*: mean_fpr95 on near >= 1.5", "did you mean 1.5%"),
         ("mine: pooled_fpr95 > 5000%", "0% to 100%, got 5000%$"),
         ("msp: fpr95 on near > 101%", "0% to 100%, got 101%$"),
@@ -93,8 +94,9 @@ def test_other_texts_are_refused(text: str) -> None:
     ],
 )
 def test_a_share_is_from_zero_to_one(text: str, advice: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"is a share.*{advice}"):
+    with pytest.raises(InvalidArgumentError, match=f"is a share.*{advice}") as caught:
         Limit.of(text)
+    assert re.findall("limit '(.*?)':", str(caught.value)) in ([], [text])  # no limit that nobody wrote
 
 
 def test_counts_have_numbers_above_one_and_no_percent() -> None:
@@ -139,7 +141,9 @@ def test_every_detector_includes_those_that_do_not_apply_if_they_were_asked_for(
     if every:
         assert not crossings(results, ["*: fpr95 > 1"])
     else:
-        with pytest.raises(UnknownNameError, match=r"'\*' means .* detector 'vim' is not among the results: it needs"):
+        with pytest.raises(
+            UnknownNameError, match=r"'\*' means .* detector 'vim' is not among the results, because it needs"
+        ):
             crossings(results, ["*: fpr95 > 1"])
 
 
@@ -152,7 +156,9 @@ def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
 
 def test_what_is_said_of_a_class() -> None:
     (found,) = crossings(RESULTS, ["mine: fpr95 on near/seven > 0.1"])
-    assert str(found) == ("mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); images: near/0-3")
+    assert str(found) == (
+        "mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); accepted images: near/0-3"
+    )
     assert found.keys == ("near/0-3",)
 
 
@@ -160,7 +166,7 @@ def test_what_is_said_of_unit_tests() -> None:
     assert RESULTS.threshold("mine") == 5.0
     (found,) = crossings(RESULTS, ["mine: unit_test_failures > 0"])
     assert str(found) == (
-        "mine: unit_test_failures on tests is 1 (fails if > 0); failed: white; images: tests/1-8, tests/1-9"
+        "mine: unit_test_failures on tests is 1 (fails if > 0); failed: white; accepted images: tests/1-8, tests/1-9"
     )
     assert failed_tests(RESULTS, "mine", "tests") == ["white"]
     (many,) = crossings(RESULTS, ["other: unit_test_failures > 0"])
@@ -217,7 +223,7 @@ def test_wrongly_classified_images_are_named() -> None:
         ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
         ("mine: accuracy > 0", r"the run has no such value; available values of accuracy: model: accuracy on val"),
         ("mine: der95 > 0", r"the run has no such value; available values of der95: none"),
-        ("vim: fpr95 > 0", r"the results have no detector 'vim': it needs the linear head"),
+        ("vim: fpr95 > 0", r"the results have no detector 'vim', because it needs the linear head"),
     ],
 )
 def test_wrong_names_are_errors(text: str, message: str) -> None:
@@ -249,8 +255,8 @@ def test_files_of_limits(tmp_path: Path) -> None:
     file.write_text("fail_if:\n- mine: fpr95 on near > 0.5\n- 'model: accuracy < 0.9'\n")
     assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 50%", "model: accuracy < 90%"]
     for text, message in (
-        ("fail_if: []", "expected one list named fail_if"),
-        ("fail_it: [a]", "expected one list named fail_if"),
+        ("fail_if: []", "must contain one list named fail_if"),
+        ("fail_it: [a]", "must contain one list named fail_if"),
         ("fail_if: [mine]", "limit 'mine'"),
         ("fail_if: [{a: 1, b: 2}]", "limit .*'DETECTOR: METRIC"),
         ("{", "not valid YAML"),
@@ -293,6 +299,8 @@ def test_messages_have_readable_keys_one_unit_and_no_values_of_other_detectors()
     scores = RESULTS.scores.assign(key=RESULTS.scores["key"] + "%2Epng")
     results = Results.from_scores(scores, RESULTS.datasets, RESULTS.detectors, bootstrap=0)
     (found,) = crossings(results, ["mine: fpr95 on near/seven > 10%"])
-    assert str(found) == "mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); images: near/0-3.png"
+    assert (
+        str(found) == "mine: fpr95 on near/seven is 25 % [4.559, 69.94] (fails if > 10%); accepted images: near/0-3.png"
+    )
     with pytest.raises(UnknownNameError, match=r"available values of mean_fpr95: mine: mean_fpr95 on near$"):
         crossings(results, ["mine: mean_fpr95 on far < 0.1"])

@@ -75,8 +75,12 @@ def test_unreachable_risk_is_undefined_with_a_reason(results: Results) -> None:
 
 
 def test_sets_that_do_not_fit(results: Results) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"expected an OOD set .*near.*, got 'val'"):
+    with pytest.raises(InvalidArgumentError, match=r"an OOD set, got 'val'; OOD sets of these results: .*near"):
         results.operating_points("val", prior=0.1)
+    inside = results.scores[results.scores["dataset"] == "val"]
+    without = Results.from_scores(inside, [results.id_dataset], ["good"], bootstrap=0)
+    with pytest.raises(InvalidArgumentError, match="OOD sets of these results: none"):
+        without.operating_points(prior=0.1)
     unlabeled = results.scores.assign(label=-1)
     missing = Results.from_scores(unlabeled, results.datasets, ["good"], bootstrap=0)
     with pytest.raises(InvalidArgumentError, match="requires labels and predictions of all ID images, but 60 of 60"):

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import DatasetInfo, Results, compare_runs, conclusions, mean_ranks, run_columns, values_of_runs
+from oodlit.results.comparing.conclusion import UNITS
 from oodlit.results.comparing.detectors import holm, sign_flip_test
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -72,7 +73,7 @@ def with_other_groups() -> Results:
 
 
 OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
-    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "thresholds keep 95 % of ID images in A and 90 % in B"),
+    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "thresholds accept 95 % of ID images in A and 90 % in B"),
     "rule": (lambda: run(1, rule="interpolated"), {"fpr"}, "the threshold rule or the limit of unit tests differs"),
     "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "A and B: only one of them has 'cup: cakes'"),
     "no set": (without_far, {"far"}, "B has no data set far"),
@@ -226,7 +227,7 @@ def test_the_test_that_can_decide_is_chosen_and_named(number: int, over: str) ->
     assert (table["reason"] == "").all()
     (text,) = conclusions(table)
     assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (FPR95, paired over ")
-    assert f"{number if over == 'classes' else 12 * number} {over}). Expect the same on other {over}" in text
+    assert f"{number if over == 'classes' else 12 * number} {over}). Expect the same on {UNITS[over]}" in text
     (text,) = conclusions(compare_runs(made, baseline="MLP"))
     assert text.startswith("MLP is better than CNN with 2 of 2 detectors on near (")
 
@@ -245,13 +246,17 @@ def test_conclusions_count_every_detector_once(outcomes: list[str]) -> None:
     (text,) = conclusions(pd.DataFrame(rows).assign(**about))
     counts = {outcome: outcomes.count(outcome) for outcome in ("A", "B", "", "undefined", "undecided")}
     best = max(counts["A"], counts["B"])
-    assert f"of {len(outcomes)} detector" in text
-    assert f"with {best or 'any'} of" in text
-    for name, word in (("undefined", "undefined"), ("undecided", "undecided")):
-        assert (f"{word} with {counts[name]}" in text) == (counts[name] > 0)
+    assert f" {len(outcomes)} detector" in text
+    for word in ("undefined", "undecided"):
+        assert (f"{word}: {counts[word]}" in text) == (counts[word] > 0)
+    assert ("2 classes" in text) == (counts["undecided"] > 0)  # the reason is that of the undecided ones
+    assert "a value is undefined" not in text
     if best:
-        assert text.startswith("A is" if counts["A"] >= counts["B"] else "B is")
-        assert ("worse with" in text) == (min(counts["A"], counts["B"]) > 0)
+        assert text.startswith("A is better" if counts["A"] >= counts["B"] else "B is better")
+        assert f"with {best} of" in text
+        assert ("worse: " in text) == (min(counts["A"], counts["B"]) > 0)
+    else:
+        assert text.startswith("No significant difference between A and B")
 
 
 def test_a_clear_difference_is_found_and_equal_runs_are_not_told_apart(runs: dict[str, Results]) -> None:
@@ -293,12 +298,12 @@ def test_a_set_without_images_makes_an_undefined_row() -> None:
     ("change", "error", "message"),
     [
         ({"baseline": "smal"}, UnknownNameError, "did you mean 'small'"),
-        ({"detectors": ["goood"]}, UnknownNameError, "did you mean 'good'"),
-        ({"detectors": []}, InvalidArgumentError, "at least one detector, got"),
+        ({"detectors": ["goood"]}, UnknownNameError, "'goood' in at least one of the runs; did you mean 'good'"),
+        ({"detectors": []}, InvalidArgumentError, "at least one detector .* got detectors="),
         ({"dataset": "neer"}, UnknownNameError, "did you mean 'near'"),
         ({"metric": "aupr_s"}, UnknownNameError, "metric 'aupr_s' of runs"),
         ({"over": "image"}, UnknownNameError, "did you mean 'images'"),
-        ({"over": "classes", "dataset": "far"}, InvalidArgumentError, "at least two classes"),
+        ({"over": "classes", "dataset": "far"}, InvalidArgumentError, "two or more classes; pass over='images'"),
         ({"test": "t"}, InvalidArgumentError, "'permutation' or 'sign'"),
         ({"repetitions": 0}, InvalidArgumentError, "at least 1"),
     ],
@@ -328,7 +333,9 @@ def test_images_whose_labels_contradict_are_not_paired(dataset: str) -> None:
     rows = scores.index[scores["dataset"] == dataset]
     scores.loc[rows, "label"] = scores.loc[rows, "label"].to_numpy()[::-1]
     columns = run_columns({"A": run(0), "B": of(scores)})
-    assert all(f"labels of {dataset} differ between A and B" in reason for _, _, reason in columns)
+    assert all(
+        f"images of {dataset} with the same key have different labels in A and B" in reason for _, _, reason in columns
+    )
 
 
 def test_other_numbers_of_the_same_classes_are_no_contradiction() -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from oodlit import Gate
 from oodlit.base import atomic
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import Results
-from oodlit.results.files import storage
+from oodlit.results.files import storage, unfinished
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
 FILES = ["run.json", "scores.parquet", "table.csv"]
@@ -23,6 +24,16 @@ FILES = ["run.json", "scores.parquet", "table.csv"]
 @pytest.fixture(scope="module")
 def results():
     return Results.from_scores(run_scores(), DATASETS, DETECTORS, bootstrap=0)
+
+
+def test_a_run_without_a_finished_data_set_may_be_running_and_can_be_resumed(results, tmp_path):
+    run = structs.replace(results.run, processes=1)
+    unfinished.begin(tmp_path / "unfinished", run)
+    with pytest.raises(DataError, match="the run has not finished any data set yet"):
+        Results.load(tmp_path)
+    unfinished.begin(tmp_path / "boxes" / "unfinished", structs.replace(run, kind="objects"))
+    with pytest.raises(DataError, match="unfinished run of boxes; resume it"):
+        Results.load(tmp_path / "boxes")
 
 
 class Killed(BaseException):

@@ -46,8 +46,8 @@ def test_unit_tests_and_limits_are_tests(pytester: pytest.Pytester, folder: Path
         "*oodlit?saved?::msp-black PASSED*",
         "*oodlit?saved?::msp-white FAILED*",
         "*oodlit?saved?::msp: unit_test_failures > 1 PASSED*",
-        "msp: fpr95 on tests/white is 50 % ?9.453, 90.55? ?fails if > 10%?; images: tests/1-1",
-        "model: accuracy on val is 50 % *fails if < 60%?; images: val/-1-1, *",
+        "msp: fpr95 on tests/white is 50 % ?9.453, 90.55? ?fails if > 10%?; accepted images: tests/1-1",
+        "model: accuracy on val is 50 % *fails if < 60%?; misclassified images: val/-1-1, *",
     ])  # fmt: skip
     assert "Traceback" not in done.stdout.str()
 
@@ -63,7 +63,7 @@ def test_they_can_be_chosen_and_pass(pytester: pytest.Pytester, folder: Path) ->
     [
         ("fail_if: ['mps: fpr95 > 0']", "*limit*: unknown detector 'mps'; did you mean 'msp'*"),
         ("fail_if: [what]", "*limit 'what': expected 'DETECTOR: METRIC*"),
-        ("nothing: 1", "*expected one list named fail_if*"),
+        ("nothing: 1", "ERROR: oodlit: the limits file limits.yaml must contain one list named fail_if*"),
     ],
 )
 def test_wrong_limits_are_a_usage_error(pytester: pytest.Pytester, folder: Path, limits: str, message: str) -> None:
@@ -81,7 +81,7 @@ def test_a_run_that_was_interrupted_fails_unless_it_is_allowed(pytester: pytest.
     call = (*PLUGIN, "--oodlit-run", folder.parent / "killed", "--oodlit-limits", "limits.yaml")
     done = pytester.runpytest(*call)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --oodlit-run *the run was interrupted; missing data sets: tests*"])
+    done.stderr.fnmatch_lines(["ERROR: oodlit: *the run was interrupted; missing data sets: tests*"])
     with pytest.warns(UnfinishedRunWarning):
         done = pytester.runpytest(*call, "--oodlit-allow-unfinished")
     done.assert_outcomes(passed=1)
@@ -90,7 +90,7 @@ def test_a_run_that_was_interrupted_fails_unless_it_is_allowed(pytester: pytest.
 def test_a_missing_run_is_a_usage_error(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest(*PLUGIN, "--oodlit-run", "nowhere")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --oodlit-run nowhere: *does not exist*"])
+    done.stderr.fnmatch_lines(["ERROR: oodlit: nowhere: *does not exist*"])
     pytester.makefile(".yaml", limits="fail_if: ['msp: fpr95 > 0']")
     done = pytester.runpytest(*PLUGIN, "--oodlit-limits", "limits.yaml")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

@@ -95,7 +95,6 @@ def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: fl
 
 def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> ImageParts:
     """Contributions of the images to the mean over the data sets."""
-    names = list(results.detectors)
     inside = results.images(results.id_dataset.name)
     if metric == _ID_AUROC:
         known = inside[(inside["label"] >= 0) & (inside["prediction"] >= 0)]
@@ -105,10 +104,10 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
         frames = [results.images(info.name) for info in infos]
     empty = [info.name for info, rows in zip(infos, frames, strict=True) if not len(rows)]
     if empty or not len(inside):
-        both = "both correct and wrong predictions" if metric == _ID_AUROC else "both ID and OOD images"
-        raise InvalidArgumentError(f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} requires {both}")
-    weights: list[np.ndarray] = []
-    classes: list[np.ndarray] = []
+        both = "correct and wrong predictions of labeled ID images" if metric == _ID_AUROC else "ID and OOD images"
+        shown, found = ", ".join(empty) or infos[0].name, f"{len(inside):,} and {0 if empty else len(frames[0]):,}"
+        raise InvalidArgumentError(f"group_of_best: {metric} of {shown} requires both {both}, got {found}")
+    names, weights, classes = list(results.detectors), list[np.ndarray](), list[np.ndarray]()
     for info, rows in zip(infos, frames, strict=True):
         of_images, own = class_weights(rows, is_grouped=bool(info.class_names) and metric != _ID_AUROC)
         weights.append(of_images / len(frames))

@@ -134,7 +134,8 @@ def _paired_over_classes(
     numbers = {info.name: int(present.get(info.name, len(info.class_names))) for info in infos}
     several = {name: number for name, number in numbers.items() if number >= 2}
     if over == "classes" and not several:
-        raise InvalidArgumentError("compare_runs: over='classes' requires an OOD set with at least two classes")
+        fix = "pass over='images' to compare over images"
+        raise InvalidArgumentError(f"compare_runs: over='classes' requires an OOD set with two or more classes; {fix}")
     if over != "auto":
         return set(several) if over == "classes" else set()
     reasons = undecidable([several.get(name) for name in numbers for _ in range(pairs)], alpha)
@@ -165,10 +166,10 @@ def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) 
     first = display_names(next(iter(runs.values())).run)
     common = {name: shown for name, shown in first.items() if all(name in r.detectors for r in runs.values())}
     wanted = common if detectors is None else detectors
-    names = list(dict.fromkeys(resolve("common detector of the runs", name, common) for name in wanted))
+    names = list(dict.fromkeys(resolve("detector in at least one of the runs", name, common) for name in wanted))
     if not names:
-        given = "expected at least one detector, got detectors=[]"
-        raise InvalidArgumentError(f"compare_runs: {'no detector is in all runs' if detectors is None else given}")
+        found = "none; evaluate the runs with a common detector" if detectors is None else "detectors=[]"
+        raise InvalidArgumentError(f"compare_runs: expected at least one detector that all runs have, got {found}")
     return names
 
 

@@ -76,7 +76,7 @@ def of_untrained(untrained: RunResults, results: RunResults | None = None) -> di
                 )
         if not set(results.detectors) & set(untrained.detectors):
             raise InvalidArgumentError(
-                f"untrained: expected a run with some of the detectors {', '.join(results.detectors)}; got"
+                f"untrained: expected a run with at least one of the detectors {', '.join(results.detectors)}; got"
                 f" {', '.join(untrained.detectors)}"
             )
     found: dict[str, dict[str, dict[str, float]]] = {name: {} for name in untrained.detectors}
@@ -94,18 +94,19 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
             yield Finding(
                 "controls",
                 f"detector {detector} separates two random halves of the ID images with an AUROC of {100 * auroc:.1f}"
-                " % (expected: 50 %), so its scores depend on more than the image",
+                " % (expected: 50 %), so its scores depend on something other than the image, such as its key or its"
+                " batch; check the detector",
             )
     training = frame[(frame["control"] == "training") & (frame["ci_low"] > 0.5) & (frame["auroc"] > CLOSER)]
     if len(training):
         rows = training.sort_values("auroc", ascending=False)
+        der = ", ".join(results.settings.der_names)
+        uses = f"only the detection error rate ({der}) uses such thresholds" if der else "nothing uses such thresholds"
         shown = [f"{name} {100 * auroc:.1f} %" for name, auroc in zip(rows["detector"], rows["auroc"], strict=True)]
         yield Finding(
             "controls",
-            f"some detectors score training images higher than other ID images (AUROC {some(shown, 5)}; expected 50 %)."
-            " Thresholds from training images are too high for these detectors. In this run, only the detection error"
-            f" rate ({', '.join(results.settings.der_names) or 'der'}) uses such thresholds; all others come from"
-            f" {results.id_dataset.name}",
+            f"some detectors score training images higher than ID images (AUROC: {some(shown, 5)}; expected: 50 %), so"
+            f" thresholds from training images are too high for these detectors. In this run, {uses}",
         )
     means = frame.pivot_table(index="detector", columns="control", values="auroc", sort=False)
     if {"covariate", "semantic"} <= set(means):
@@ -126,8 +127,9 @@ def control_findings(results: RunResults, untrained: RunResults | None = None) -
         if len(as_good):
             yield Finding(
                 "controls",
-                f"with {some([*map(str, as_good.index)], 5)}, an untrained network separates the OOD sets at least as"
-                " well as the trained one, so their AUROC does not show what the network learned",
+                "an untrained network separates the OOD sets at least as well as the trained one with these detectors:"
+                f" {some([*map(str, as_good.index)], 5)}. The AUROC of these detectors does not show what the network"
+                " learned",
             )
 
 

@@ -43,7 +43,8 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     if not np.isfinite(table).all():
         model, level = np.argwhere(~np.isfinite(table))[0]
         raise InvalidArgumentError(
-            f"rank_correlation: row {model}, column {level} is {table[model, level]}; leave out the model of this row"
+            f"rank_correlation: expected finite values, got {table[model, level]} in row {model}, column {level}; leave"
+            " out this row (a model or a detector)"
         )
     # Twice the ranks are whole numbers, and so are their sums of products: nothing is rounded before the last division.
     ranks = (2 * rankdata(table, axis=0)).astype(np.int64) - (len(table) + 1)

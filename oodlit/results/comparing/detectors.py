@@ -66,44 +66,39 @@ def compare(
     (detector,), named = results.resolve_detectors(detector), results.resolve_detectors(*others)
     names = tuple(dict.fromkeys(named)) or tuple(name for name in results.detectors if name != detector)
     if detector in names or not names:
-        raise InvalidArgumentError(f"compare: {detector!r} requires other detectors, got {', '.join(names) or 'none'}")
-    found = [
-        how.row(block, name, detector, other)
-        for name, block in _rows_of_classes(results, how.metric, dataset).groupby("dataset", sort=False)
-        for other in names
-        if dataset in (None, name) and block["ood_class"].nunique() >= 2
-    ]
-    if not found:
-        raise InvalidArgumentError("compare: no OOD set has two classes or more, so there is nothing to pair")
-    table = pd.DataFrame(found)
+        shown = ", ".join(names) or "none"
+        raise InvalidArgumentError(f"compare: expected only detectors other than {detector!r}, got {shown}")
+    blocks = _rows_of_classes(results, how.metric, dataset).groupby("dataset", sort=False)
+    table = pd.DataFrame([how.row(block, name, detector, other) for name, block in blocks for other in names])
     reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
-    table["reason"] = [f"{reason}; use group_of_best, which pairs over images" if reason else "" for reason in reasons]
-    table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
+    table["p_corrected"] = holm(table["p_value"].where(np.array(reasons) == "").to_numpy())
     # The direction must be that of the test: a detector can win most classes and lose the mean.
     direction = _direction(how.metric)
     gain = table["wins"] - table["losses"] if test == "sign" else direction * table["difference"]
     significant = (table["p_corrected"] <= 1 - confidence) & (direction != 0)
     table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
-    table["reason"] = table.pop("reason")  # the last column
+    table["reason"] = [f"{reason}; use group_of_best, which pairs over images" if reason else "" for reason in reasons]
     return table
 
 
 def _rows_of_classes(results: RunResults, metric: str, dataset: str | None) -> pd.DataFrame:
-    """The values of all OOD classes."""
-    if any(info.name == dataset and info.role is Role.POOL for info in results.datasets):
+    """The values of the classes of all OOD sets with at least two."""
+    if dataset is not None and results.dataset(dataset).role is Role.POOL:
         raise InvalidArgumentError(
             f"compare: {dataset!r} is a pool. Its levels contain different classes for each detector, so detectors"
-            " cannot be compared image by image; see results.levels and results.severities"
+            " cannot be paired over classes; see results.levels and results.severities"
         )
-    rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
-    rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
+    sets = [info.name for info in results.datasets if info.role is Role.OOD and dataset in (None, info.name)]
+    rows = results.table[(results.table["ood_class"] != "") & results.table["dataset"].isin(sets)]
     rows = rows[rows["n_ood"] > 0]  # classes without images, as in a trial
+    rows = rows[rows.groupby("dataset")["ood_class"].transform("nunique") >= 2]
     if rows.empty:
-        per_class = results.table.loc[results.table["ood_class"] != "", "metric"].unique()
-        raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))
-    if dataset is not None and dataset not in set(rows["dataset"]):
-        raise UnknownNameError.of("data set with OOD classes", dataset, map(str, rows["dataset"].unique()))
-    return rows
+        raise InvalidArgumentError(
+            f"compare: {'no OOD set has' if dataset is None else f'{dataset!r} does not have'} two or more OOD classes"
+            " with images, so there is nothing to pair; use group_of_best, which pairs over images"
+        )
+    UnknownNameError.check("metric of OOD classes", metric, set(rows["metric"]))
+    return rows[rows["metric"] == metric]
 
 
 def check_test(function: str, test: str, confidence: float, repetitions: int | None) -> None:

@@ -146,7 +146,8 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     """
     better = better_of(metric)
     if not better:
-        raise InvalidArgumentError(f"mean_ranks: cannot rank by {metric!r}, since neither high nor low is better")
+        reason = "the metric is unknown, or neither high nor low is better"
+        raise InvalidArgumentError(f"mean_ranks: cannot rank by {metric!r}, since {reason}")
     return mean_ranks_of(values, ascending=better == "lower")
 
 
@@ -195,7 +196,8 @@ def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
         if (one.classes, one.digest) != (other.classes, other.digest):
             found = f"the images of {dataset} differ between {first} and {name}"
         elif one.labels and other.labels and one.labels != other.labels:
-            found = f"labels of {dataset} differ between {first} and {name} for equal keys; check the order of images"
+            fix = "check that both runs read them in the same order"
+            found = f"images of {dataset} with the same key have different labels in {first} and {name}; {fix}"
         else:
             continue
         return found
@@ -207,7 +209,7 @@ def _other_threshold(runs: Mapping[str, RunResults]) -> str:
     for name, results in runs.items():
         one, other = runs[first].settings, results.settings
         if one.tpr != other.tpr:
-            return f"thresholds keep {100 * one.tpr:g} % of ID images in {first} and {100 * other.tpr:g} % in {name}"
+            return f"thresholds accept {100 * one.tpr:g} % of ID images in {first} and {100 * other.tpr:g} % in {name}"
         if (one.rule, one.unit_test_limit) != (other.rule, other.unit_test_limit):
             return f"the threshold rule or the limit of unit tests differs between {first} and {name}"
     return ""

@@ -164,8 +164,8 @@ def _single_images(scored: ScoredSet, sizes: np.ndarray) -> list[str]:
             " classes as a sample of all possible classes"
         ]
     return [
-        f"means over the classes of {scored.info.name!r} have no interval: {len(single)} of {len(sizes)} classes have"
-        f" only one image (first: {single[0]!r}), so the variation within these classes cannot be estimated"
+        f"means over the classes of {scored.info.name!r} have no interval, because the variation within a class with"
+        f" only one image cannot be estimated (such classes: {len(single)} of {len(sizes)}, first: {single[0]!r})"
     ]
 
 
@@ -219,7 +219,7 @@ def _row(rows: TableRows, detector: str, scored: ScoredSet, metric: str) -> Tabl
 
 def _mean(of_metric: Sequence[TableRow], missing: str) -> Value:
     if missing:
-        return Value.undefined(f"this run does not have {missing}")
+        return Value.undefined(f"this run is missing these data sets: {missing}")
     if undefined := [row.dataset for row in of_metric if math.isnan(row.value)]:
         return Value.undefined(f"the metric has no value on {', '.join(undefined)}")
     return Value(math.fsum(row.value for row in of_metric) / len(of_metric))

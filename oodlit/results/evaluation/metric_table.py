@@ -72,9 +72,8 @@ def evaluate(
     present = [scored.info.name for scored in sets.shifted]
     if lost := [name for name in settings.full_spectrum if name not in present]:
         spectrum = [metric.name for metric in metrics if "shifted" in metric.entry.needs]
-        rows.undefine(
-            [p + name for name in spectrum for p in ("", MEAN, POOLED)], f"this run does not have {', '.join(lost)}"
-        )
+        reason = f"this run is missing these shifted data sets: {', '.join(lost)}"
+        rows.undefine([prefix + name for name in spectrum for prefix in ("", MEAN, POOLED)], reason)
     if rows.undefined:
         first = rows.undefined[0]
         warn(
@@ -195,8 +194,8 @@ class _DetectorEvaluation:
             *names, last = dict.fromkeys(entry.name for entry in lost)
             self.notes.append(
                 f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} could not be"
-                f" computed, because {int((~scored.is_labelled).sum())} of {len(scored)} images have no"
-                f" {_missing(scored)}"
+                f" computed, because {_missing(scored)}s are missing for {int((~scored.is_labelled).sum())} of"
+                f" {len(scored)} images"
             )
         if not self.thresholds.keys() & set(self.settings.der_names):
             missing.add("training")
@@ -239,7 +238,9 @@ class _DetectorEvaluation:
             values = [row.value for row in found if row.n_ood]
             empty = sum(math.isnan(value) for value in values)
             value = Value(math.nan if empty or not values else math.fsum(values) / len(values))
-            reason = f"{empty} of {len(values)} classes have no value" if values else "no class has images"
+            reason = (
+                f"the metric is undefined for {empty} of {len(values)} classes" if values else "no class has images"
+            )
             value, rule = value._replace(reason=reason), self._rule(metric)
             self.rows.add(Address(*key), MEAN + metric.name, value, n_id=found[0].n_id, n_ood=n_ood, rule=rule)
 

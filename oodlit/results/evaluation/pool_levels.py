@@ -126,9 +126,9 @@ def add_pool_rows(
 def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
     """One note per pool whose classes have different numbers of images."""
     return [
-        f"pool {name!r}: each class has {entry.fewest_per_class[0]} to {entry.most_per_class[0]} estimation images and"
-        f" {entry.fewest_per_class[1]} to {entry.most_per_class[1]} test images; each level weights its classes by"
-        " their number of test images"
+        f"pool {name!r}: the number of images differs between classes (estimation: {entry.fewest_per_class[0]} to"
+        f" {entry.most_per_class[0]}, test: {entry.fewest_per_class[1]} to {entry.most_per_class[1]}). Each level"
+        " weights its classes by their number of test images"
         for name, entry in pools.items()
         if entry.fewest_per_class != entry.most_per_class
     ]

@@ -42,11 +42,10 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
         UnknownNameError.check("data set in the scores", str(name), names)
     for name in IDENTITY[2:]:
         if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
-            raise InvalidArgumentError(
-                f"scores: column {name!r} is {frame[name].dtype}; expected integers, with -1 for none"
-            )
+            wish = "expected integers, with -1 for missing values"
+            raise InvalidArgumentError(f"scores: column {name!r} is {frame[name].dtype}; {wish}")
         if empty := int(frame[name].isna().sum()):
-            raise InvalidArgumentError(f"scores: column {name!r} is empty in {empty} rows; use -1 for none")
+            raise InvalidArgumentError(f"scores: column {name!r} is empty in {empty} rows; use -1 for missing values")
         frame[name] = frame[name].astype(np.int64)
     trained = frame["dataset"].isin([info.name for info in datasets if info.role is Role.TRAIN])
     for name in detectors:
@@ -69,7 +68,7 @@ def check_detector_names(names: Collection[object]) -> None:
     for name in names:
         check_name(name, "detector")
     if twice := sorted({str(name) for name in names if [*names].count(name) > 1}):
-        raise InvalidArgumentError(f"detector names must be distinct, repeated: {', '.join(twice)}")
+        raise InvalidArgumentError(f"detector names must be distinct, but these are repeated: {', '.join(twice)}")
     if taken := sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names))):
         raise InvalidArgumentError(f"reserved detector names: {', '.join(taken)}; choose other names")
 
@@ -116,7 +115,8 @@ def count_notes(counts: Mapping[str, int], datasets: Sequence[DatasetInfo]) -> l
 def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
     column = frame[name]
     if missing := int(column.isna().sum()):
-        raise InvalidArgumentError(f"scores: column {name!r} is empty in {missing} of {len(column)} rows")
+        where = f"{missing} of {len(column)} rows; expected text in every row"
+        raise InvalidArgumentError(f"scores: column {name!r} is empty in {where}")
     values = column.to_numpy(dtype=object)
     if other := [value for value in values if not isinstance(value, str)]:
         raise InvalidArgumentError(
@@ -133,7 +133,8 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
         rounded = column.astype(np.float64)
         # Integers that become equal by rounding would count as ties.
         if len(rounded) and rounded.abs().max() > 2**53 - 1:
-            raise InvalidArgumentError(f"scores: column {detector!r} has integers beyond 2**53, which float64 rounds")
+            wish = f"expected integers below 2**53 in column {detector!r}, because float64 rounds larger ones"
+            raise InvalidArgumentError(f"scores: {wish}; scale the scores or convert them to float64")
         column = rounded
     elif column.dtype not in (np.float32, np.float64):
         if isinstance(column.dtype, np.dtype) and column.dtype.itemsize > 8:
@@ -168,6 +169,7 @@ def _check_groups(frame: pd.DataFrame, info: DatasetInfo) -> None:
     wrong = rows[(rows["group"] < 0) | (rows["group"] >= len(info.class_names))]
     if len(wrong):
         raise DataError(
-            f"data set {info.name!r}: {len(wrong)} of {len(rows)} images have a group outside"
-            f" 0..{len(info.class_names) - 1} (first: {wrong['key'].iloc[0]}, group {wrong['group'].iloc[0]})"
+            f"scores: expected column 'group' of data set {info.name!r} to contain indices of its class names (0 to"
+            f" {len(info.class_names) - 1}), got others in {len(wrong)} of {len(rows)} rows (first:"
+            f" {wrong['key'].iloc[0]}, group {wrong['group'].iloc[0]})"
         )

@@ -135,8 +135,8 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     there = [target / name for name in (TABLE, SCORES, *PARTS, *BESIDE) if (target / name).exists()]
     if parts := [path.name for path in there if keep is None or path.resolve() != keep.resolve()]:
         raise InvalidArgumentError(
-            f"{target} contains {', '.join(parts)} but no {RUN}, so it may not be a folder of results, and a run"
-            " would overwrite its files; move them, or choose another folder"
+            f"{target} contains {', '.join(parts)} but no {RUN}, so these files may not be results of oodlit. A run"
+            " would overwrite them; move them, or choose another folder"
         )
     return False
 
@@ -227,7 +227,8 @@ def _check_present(names: Iterable[str], content: Collection[str], source: Path)
     if not source.exists():
         raise DataError(f"{source}: this folder does not exist; the working folder is {Path.cwd()}")
     if missing := [name for name in names if name not in content]:
-        raise DataError(f"{source}: incomplete results; missing {', '.join(missing)}, which a run writes at its end")
+        found = f"incomplete results; missing {', '.join(missing)}, which a run writes at its end"
+        raise DataError(f"{source}: {found}. Check the path, or repeat the run")
 
 
 def _record(content: bytes, path: Path, kind: type[R]) -> R:

@@ -82,7 +82,8 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
         return None
     run = read_record(folder, ImageRunRecord)
     if run.kind != "images":
-        raise DataError(f"{folder}: expected a run of images, got a run of {run.kind}")
+        fix = "resume it, then read it with oodlit.objects.ObjectResults.load"
+        raise DataError(f"{folder}: expected a run of images, got an unfinished run of boxes; {fix}")
     processes = range(run.processes)
     frames = {
         info: [read_parquet(_part(folder, number, process)) for process in processes]
@@ -92,8 +93,9 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     finished, missing = list(frames), [info.name for info in run.datasets if info not in frames]
     if not finished:
         raise DataError(
-            f"{folder}: the run was interrupted before it had finished a data set. If the fit was complete, the fitted"
-            f" detectors are in {folder / 'fitted'}; reuse them with OODDetection(fitted=...) or --fitted"
+            f"{folder}: the run has not finished any data set yet. Wait for it, or rerun the command to resume it. If"
+            f" the fit was complete, the fitted detectors are in {folder / 'fitted'}; reuse them with"
+            " OODDetection(fitted=...) or --fitted"
         )
     left_out = _left_out(run.detectors, frames)
     detectors = [name for name in run.detectors if name not in left_out]
@@ -150,8 +152,8 @@ def interruption(run: RunRecord) -> str:
     """
     if run.unfinished is None:
         return ""
-    missing = ", ".join(run.unfinished.missing)
-    return f"the run {_STATES[run.unfinished.is_running]}; missing data sets: {missing or 'none'}"
+    missing = ", ".join(run.unfinished.missing) or "none, but not all results were written"
+    return f"the run {_STATES[run.unfinished.is_running]}; missing data sets: {missing}"
 
 
 def is_running(folder: Path) -> bool:

@@ -58,5 +58,6 @@ def accuracy_fpr(
 def _accuracy(model: RunResults, title: str) -> float:
     name = model.id_dataset.name
     if "accuracy" not in set(model.table.loc[model.table["dataset"] == name, "metric"]):
-        raise InvalidArgumentError(f"accuracy_fpr: {title} has no accuracy on {name!r}; add labels to this data set")
+        wish = "which requires labels and predictions of its images"
+        raise InvalidArgumentError(f"accuracy_fpr: {title} has no accuracy on {name!r}, {wish}")
     return model.value("accuracy", dataset=name)

@@ -18,7 +18,8 @@ def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> li
     """Check the names of detectors; None = all."""
     names = results.resolve_detectors(*results.detectors if detectors is None else detectors)
     if not names:
-        raise InvalidArgumentError("a figure requires at least one detector, got detectors=[]; None draws all")
+        fix = "pass names of detectors, or None for all detectors of the results"
+        raise InvalidArgumentError(f"a figure requires at least one detector, got none; {fix}")
     return names
 
 
@@ -46,16 +47,17 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
         roles: Roles that the figure can show.
         classes: Whether the data set must have classes.
     """
-    wanted = _NOUNS[roles[0]] + (" with classes" if classes else "")
+    what = " with classes" if classes else ""
     if dataset is not None:
         info = results.dataset(dataset)
         if info.role not in roles or (classes and not info.class_names):
             kind = f"role {info.role}" if info.role not in roles else "no classes"
-            raise InvalidArgumentError(f"{dataset!r} has {kind}, but the figure requires {wanted}")
+            wanted = " or ".join(_NOUNS[role] for role in roles)
+            raise InvalidArgumentError(f"{dataset!r} has {kind}, but the figure requires {wanted}{what}")
         return info
     found = [info for info in results.datasets if info.role is roles[0] and (info.class_names or not classes)]
     if not found:
-        raise InvalidArgumentError(f"the figure requires {wanted}, but the results have no such set")
+        raise InvalidArgumentError(f"the figure requires {_NOUNS[roles[0]]}{what}, but the results have no such set")
     return found[0]
 
 

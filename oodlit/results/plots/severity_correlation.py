@@ -41,7 +41,8 @@ def severity_correlation(
     if detectors is None and len(models) > 1:
         chosen = [name for name in chosen if all(name in model.detectors for model in models)][:1]
         if not chosen:
-            raise InvalidArgumentError("severity_correlation: the results share no detector; run one detector in all")
+            fix = "evaluate all models with at least one common detector"
+            raise InvalidArgumentError(f"severity_correlation: the results have no detector in common; {fix}")
     runs = {title if titles.count(title) == 1 else f"{title} ({i + 1})": models[i] for i, title in enumerate(titles)}
     table = level_correlation(runs, info.name, chosen)
     cells = tuple(tuple(float(value) for value in row) for row in table.to_numpy())

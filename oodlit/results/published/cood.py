@@ -111,7 +111,8 @@ def rank_curve(levels: Sequence[float], kappa: str) -> CurveRank:
         (539, 195, 539, 536)
     """
     if len(levels) != LEVELS or not all(0 <= level <= 1 for level in levels):
-        raise InvalidArgumentError(f"rank_curve: expected {LEVELS} levels in 0..1, easiest first, got {list(levels)}")
+        wish = f"the AUROC of {LEVELS} levels, from 0 to 1, easiest level first"
+        raise InvalidArgumentError(f"rank_curve: expected {wish}, got {list(levels)}")
     curves = published_curves(kappa)
     below = tuple(sum(curve.levels[level] < value for curve in curves) for level, value in enumerate(levels))
     equal = tuple(sum(curve.levels[level] == value for curve in curves) for level, value in enumerate(levels))

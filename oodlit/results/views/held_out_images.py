@@ -31,7 +31,8 @@ def held_out(results: Results, calibration: ShareLike) -> Results:
     left_out = is_id & in_first_part(results.scores["key"], float(share))
     number, total = int(is_id.sum() - left_out.sum()), int(is_id.sum())
     if not number:
-        raise InvalidArgumentError(f"held_out: calibration={float(share):g} leaves none of the {total} ID images")
+        reason = f"calibration={float(share):g} leaves none of the {total} ID images for the metrics"
+        raise InvalidArgumentError(f"held_out: {reason}; pass a smaller fraction")
     infos = [replace(each, num_samples=number) if each == info else each for each in results.datasets]
     settings = {"run": results.run, "estimates": results.estimates, **results.settings.to_json()}
     found = Results.from_scores(results.scores[~left_out], infos, results.detectors, **settings)

@@ -125,10 +125,9 @@ def are_labeled(results: RunResults) -> bool:
 def ood_set(results: RunResults, dataset: str | None) -> str:
     """The OOD set with this name, or the only one; see `operating_points`."""
     names = [info.name for info in results.datasets if info.role is Role.OOD]
-    if dataset is None:
-        if len(names) != 1:
-            raise InvalidArgumentError(f"operating_points: pass one of the OOD sets ({', '.join(names) or 'none'})")
+    if dataset is None and len(names) == 1:
         return names[0]
-    if results.dataset(dataset).role is not Role.OOD:
-        raise InvalidArgumentError(f"operating_points: expected an OOD set ({', '.join(names)}), got {dataset!r}")
+    if dataset is None or results.dataset(dataset).role is not Role.OOD:
+        wish, known = f"expected dataset to be an OOD set, got {dataset!r}", ", ".join(names) or "none"
+        raise InvalidArgumentError(f"operating_points: {wish}; OOD sets of these results: {known}")
     return dataset
