@@ -78,7 +78,7 @@ class CADRef(PredictedMeanDetector):
         excess = level - float(sample.of_logits("median_logits", ordered=False).double().mean())
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
-        used, why = 1.0, "since the logits of an image do not differ"
+        used, why = 1.0, "since it does not exceed the mean of the median logits"
         if excess > 1e-6 * abs(level):
             used, why = excess, "its excess over the mean of the median logits"
         self.note(
