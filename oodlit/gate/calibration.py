@@ -54,11 +54,8 @@ class Calibration(nn.Module):
         for name, value in {"scores": scores, "cuts": cuts, "classes": classes}.items():
             self.register_buffer(name, value)
         # One ascending number per image, by class and then by cut: the images of a class are searched like all.
-        places = (
-            None
-            if classes is None
-            else (classes * len(cuts) + torch.arange(len(cuts), device=cuts.device)).sort().values
-        )
+        size = len(cuts)
+        places = None if classes is None else (classes * size + torch.arange(size, device=cuts.device)).sort().values
         self.register_buffer("_places", places, persistent=False)
 
     def forward(
@@ -183,7 +180,8 @@ def calibrate(
     if place < 0:
         raise InvalidArgumentError(
             f"Gate: alpha={float(level):g} requires at least {_least(level)} calibration images, got"
-            f" {len(known)} of {inside}; choose alpha >= {1 / (len(known) + 1):.3g}, or evaluate more ID images"
+            f" {len(known)} images of {inside}; choose alpha >= {math.ceil(1e6 / (len(known) + 1)) / 1e6:g}"
+            f"{', raise calibration' if share < 1 else ''}, or evaluate more ID images"
         )
     ends = quantile_interval(known.numpy(), float(level), confidence=confidence)
     kind, sizes = ALPHA[per_class], (len(known), int(others.sum()), 0)

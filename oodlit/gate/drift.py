@@ -34,7 +34,8 @@ class DriftAlarm(msgspec.Struct):
     Args:
         image: Number of the image at which the alarm was raised, from 1.
         since: Estimated number of the first image after the change.
-        low: Lower end of the interval of ranks that has become more frequent, as a fraction of the earlier scores.
+        low: Lower end of the interval of ranks that has become more frequent, as a fraction of the ID scores and
+            earlier scores.
         high: Upper end.
         images: Number of images since the estimated change, including those after the alarm.
         hits: Number of these images whose rank is in the interval; `high - low` of them are expected.
@@ -58,8 +59,8 @@ class DriftAlarm(msgspec.Struct):
         part = f"{place} {100 * (self.high - self.low):g} %"
         return (
             f"drift detected at image {self.image:,}; it began near image {self.since:,}. Since then,"
-            f" {100 * self.share:.1f} % of scores ({self.hits:,} of {self.images:,}) are in the {part} of earlier"
-            " scores"
+            f" {100 * self.share:.1f} % of scores ({self.hits:,} of {self.images:,}) are in the {part} of the ID"
+            " scores and earlier scores"
         )
 
 
@@ -159,7 +160,7 @@ class DriftTest:
         """
         if state.calibration != self._digest:
             raise InvalidArgumentError(
-                "DriftTest: the state was saved with other ID scores or another seed than this test; start a new test"
+                "DriftTest: the state was saved by a test with other ID scores or another seed; start a new test"
             )
         bets = (state.capital, state.peak, state.since, state.hits)
         ranked = state.alarm.image if state.alarm else state.num_images
@@ -179,9 +180,7 @@ class DriftTest:
 
     def state(self) -> DriftState:
         """Return what `restore` requires to continue, with the same results as without a break."""
-        capital, peak, since, hits = (
-            values.tolist() for values in (self._capital, self._peak, self._since, self._hits)
-        )
+        capital, peak, since, hits = (v.tolist() for v in (self._capital, self._peak, self._since, self._hits))
         alarm = msgspec.structs.replace(self.alarm) if self.alarm else None
         return DriftState(self._digest, self._counts.tolist(), self.num_images, capital, peak, since, hits, alarm)
 

@@ -156,10 +156,9 @@ class Gate:
             NonFiniteScoreError: A score is NaN, so there is no decision.
         """
         verdicts: list[Verdict] = []
-        shape = self.record.backbone.input_shape
-        one_shape = self.record.backbone.one_shape
-        how: dict[str, Any] = {"decode": self._decode, "dtype": place_of(self.module.network)[1]}
-        for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape, **how):
+        known, dtype = self.record.backbone, place_of(self.module.network)[1]
+        how: dict[str, Any] = {"one_shape": known.one_shape, "decode": self._decode, "dtype": dtype}
+        for batch, names in batches_of(images, keys, self.module.transform, known.input_shape, **how):
             with self._lock, eval_mode(self.module.network):  # the user may have called train() since
                 self._check_weights()
                 with self._precision(self.module.device):
@@ -167,8 +166,8 @@ class Gate:
                 scores = self.detector.score(outputs).cpu()
             if undecided := [len(verdicts) + place for place in scores.isnan().nonzero().flatten().tolist()]:
                 raise NonFiniteScoreError(
-                    f"Gate: {self.record.detector} returned NaN for the images at positions"
-                    f" {', '.join(map(str, undecided[:5]))}; check the pixels and the outputs of the network"
+                    f"Gate: {self.record.detector} returned NaN for {len(undecided)} images (first positions:"
+                    f" {', '.join(map(str, undecided[:5]))}); check the pixels and the outputs of the network"
                 )
             verdicts += self._verdicts(scores, outputs)
         return verdicts

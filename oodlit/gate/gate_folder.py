@@ -73,23 +73,22 @@ def load_run(
     known = results.run.backbone
     if not known.input_shape:
         raise DataError(
-            f"{folder}: run.json has no input_shape of the backbone, which a gate requires; evaluate again"
-            " (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
+            f"{folder}: run.json is missing the input_shape of the backbone, so a gate cannot be loaded from this run;"
+            " evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     if known.arguments is None:
         raise InvalidArgumentError(
-            f"{folder}: this run used cached features and no images, so a gate cannot be loaded from it; evaluate"
-            " again with the network (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
+            f"{folder}: this run read recorded features or logits instead of images, so a gate cannot be loaded from"
+            " it; evaluate again with the network (pass fitted=FOLDER, or --fitted FOLDER, to reuse the fit)"
         )
     name = _chosen(detector, display_names(results.run), folder)
     started_in = (folder / results.run.started_in).resolve() if results.run.started_in else Path()
     recorded = results.run.fitted_from
-    places = [
-        *([Path(recorded), started_in / recorded] if recorded else [folder / FITTED]),
-        folder / UNFINISHED / FITTED,
-    ]
-    fitted, origin = _load_fit(next((place for place in places if place.is_dir()), places[0]), results.run.fit_digest)
-    UnknownNameError.check(f"fitted detector in {places[0]}", name, fitted)
+    places = [Path(recorded), started_in / recorded] if recorded else [folder / FITTED]
+    place = next((place for place in [*places, folder / UNFINISHED / FITTED] if place.is_dir()), places[0])
+    again = "evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to use the current fit)"
+    fitted, origin = _load_fit(place, results.run.fit_digest, again)
+    UnknownNameError.check(f"fitted detector in {place}", name, fitted)
     copied: dict[str, Any] = {name: getattr(known, name, None) for name in GateBackbone.__struct_fields__}
     copied |= {"config": results.run.config or None, "one_shape": bool(known.one_shape)}
     backbone = GateBackbone(**copied)
@@ -111,23 +110,22 @@ def load_run(
 
 def _warn_of_few_images(record: GateRecord, calibration: Calibration) -> None:
     """Warn about classes without p-values."""
-    missing = Decision(record.threshold, calibration, record.backbone.num_classes).no_p_value
-    if missing:
+    if missing := Decision(record.threshold, calibration, record.backbone.num_classes).no_p_value:
         names = record.class_names
         reasons = [f"{names[index] if names else index} ({reason})" for index, reason in missing.items()]
         warn(
-            f"Gate: {len(missing)} of {record.backbone.num_classes} predicted classes have no p-value:"
-            f" {some(reasons, 3)}. Images of these classes are compared with the threshold for all classes together"
+            f"Gate: no p-values for {len(missing)} of {record.backbone.num_classes} classes: {some(reasons, 3)}. Images"
+            " predicted as these classes are compared with the threshold for all classes together"
         )
 
 
-def _load_fit(folder: Path, digest: str) -> tuple[dict[str, Detector], FitOrigin]:
+def _load_fit(folder: Path, digest: str, otherwise: str) -> tuple[dict[str, Detector], FitOrigin]:
     """Load a fit, and refuse it if the threshold belongs to another fit; records of older versions have no digest."""
     fitted, origin = load(folder)
     if digest and fit_digest(folder) != digest:
         raise FingerprintError(
-            f"{folder}: the fit was replaced after the run, so the threshold of the run does not apply. Restore the"
-            " earlier fit, or evaluate again (pass fitted=FOLDER, or --fitted FOLDER, to use the current fit)"
+            f"{folder}: the fit has changed since the threshold was computed, so the threshold does not apply. Restore"
+            f" the earlier fit, or {otherwise}"
         )
     return fitted, origin
 
@@ -178,9 +176,10 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
         )
     if any(value is not None and value is not False for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate keeps its threshold ({record.threshold.value:.6g}); load the run to choose another"
+            f"{folder}: a saved gate has a fixed threshold ({record.threshold.value:.6g}); omit tpr, fpr, dataset,"
+            " alpha, calibration and per_class, or load the folder of the run to choose another threshold"
         )
-    fitted, _ = _load_fit(folder / FITTED, record.fit)
+    fitted, _ = _load_fit(folder / FITTED, record.fit, "load the folder of the run and save the gate again")
     UnknownNameError.check(f"fitted detector in {folder / FITTED}", record.detector, fitted)
     shown = fitted[record.detector].display_name if record.detector == fitted[record.detector].key() else ""
     name = _chosen(detector, {record.detector: shown or record.detector}, folder)
@@ -229,7 +228,7 @@ def save_gate(
 ) -> None:
     """Write a folder with all of its files, or nothing."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InvalidArgumentError(f"{folder}: the folder is not empty; choose a new folder")
+        raise InvalidArgumentError(f"{folder} exists and is not an empty folder; choose a new folder")
     if not (isfinite(record.threshold.value) and isfinite(record.threshold.cut)):
         raise InvalidArgumentError(
             f"Gate.save: expected a finite threshold, got {record.threshold.value}; choose another detector or tpr"
@@ -237,7 +236,8 @@ def save_gate(
     weights = {name.replace("_orig_mod.", ""): value for name, value in module.network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
         raise InvalidArgumentError(
-            f"the weights of {record.backbone.name} cannot be saved: {odd[0]!r} in its state_dict is not a tensor"
+            f"the weights of {record.backbone.name} cannot be saved: expected tensors in its state_dict, got"
+            f" {type(weights[odd[0]]).__name__} for {odd[0]!r}; remove it from the state_dict"
         )
     backbone = structs.replace(record.backbone, config=record.backbone.config_of_network)
     entries: dict[str, Any] = msgspec.to_builtins(structs.replace(record, backbone=backbone))

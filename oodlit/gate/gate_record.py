@@ -13,6 +13,7 @@ from oodlit.base.yaml_files import load_yaml
 from oodlit.gate.threshold import Threshold
 
 FORMAT = 1
+_CONFIG = "the entry config of run.json or gate.json"
 
 
 class GateBackbone(msgspec.Struct, frozen=True):
@@ -53,9 +54,9 @@ class GateBackbone(msgspec.Struct, frozen=True):
         try:
             found = load_yaml(self.config or "{}")
         except yaml.YAMLError as error:
-            raise DataError(f"the run's configuration is not valid YAML: {' '.join(str(error).split())}") from error
+            raise DataError(f"{_CONFIG} is not valid YAML ({' '.join(str(error).split())}); restore it") from error
         if not isinstance(found, dict):
-            raise DataError(f"the run's configuration: expected a mapping of options, got {type(found).__name__}")
+            raise DataError(f"{_CONFIG}: expected a mapping of options, got {type(found).__name__}; restore it")
         return found
 
     @property

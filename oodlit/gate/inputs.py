@@ -46,11 +46,13 @@ def batches_of(
         DataError: A file or a picture cannot be read.
     """
     if isinstance(images, Mapping):
-        images, keys = images.get("image"), images.get("key") if keys is None else keys
+        images, keys = images.get("image", images), images.get("key") if keys is None else keys
     if isinstance(images, Image.Image | bytes) or (_is_dense(images) and images.ndim in (0, len(shape))):
         images = [images]
     if not (isinstance(images, list | tuple) or _is_dense(images)):
-        raise InvalidArgumentError(f"Gate: expected {_EXPECTED}, got {_kind(images)}")
+        raise InvalidArgumentError(
+            f'Gate: expected {_ONE}, a list or batch of these, or a mapping with "image", got {_kind(images)}'
+        )
     if isinstance(keys, str | bytes):
         raise InvalidArgumentError(f"Gate: expected a list of keys, got {keys!r}")
     keys = None if keys is None else list(keys)
@@ -72,12 +74,10 @@ def batches_of(
 
 def _is_dense(value: object) -> TypeGuard[Tensor]:
     """Whether a value is a dense tensor with values: not sparse, nested or on the device "meta"."""
-    if not isinstance(value, Tensor):
-        return False
-    return value.layout == torch.strided and not (value.is_nested or value.is_meta)
+    return isinstance(value, Tensor) and value.layout == torch.strided and not (value.is_nested or value.is_meta)
 
 
-_EXPECTED = "a PIL image, the bytes of an image file, a transformed tensor, or a list of these"
+_ONE = "a PIL image, the bytes of an image file, a transformed tensor"
 
 
 def _transformed(
@@ -86,7 +86,7 @@ def _transformed(
     if _is_dense(image):
         return image
     if not isinstance(image, Image.Image | bytes):
-        raise InvalidArgumentError(f"Gate: image {place}: expected {_EXPECTED}, got {_kind(image)}")
+        raise InvalidArgumentError(f"Gate: image {place}: expected {_ONE}, got {_kind(image)}")
     if transform is None:
         raise InvalidArgumentError(f"Gate: image {place} is a picture, but the gate has no transform; pass tensors")
     try:
@@ -95,7 +95,9 @@ def _transformed(
         raise DataError(f"Gate: image {place} cannot be read ({error})") from error
     made = transform(picture)
     if not isinstance(made, Tensor):
-        raise InvalidArgumentError(f"Gate: image {place}: expected the transform to return a tensor, got {_kind(made)}")
+        raise InvalidArgumentError(
+            f"Gate: image {place}: expected the transform to return a tensor, got {type(made).__name__}; add ToTensor()"
+        )
     return made
 
 
@@ -104,10 +106,10 @@ def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -
     exact = len(shape) if one_shape else -2
     fits = image.ndim == len(shape) and tuple(image.shape[:exact]) == tuple(shape[:exact])
     if not fits or not image.is_floating_point():
-        all_of = "all images of the run" if one_shape else "the images of the run"
+        wanted = ", ".join(map(str, shape if one_shape else [*shape[:-2], "height", "width"]))
         raise InvalidArgumentError(
-            f"Gate: image {place}: expected a floating-point tensor of shape {tuple(shape)}, as {all_of} had after"
-            f" the transform, got shape {tuple(image.shape)} and {image.dtype}; transform tensors first"
+            f"Gate: image {place}: expected a floating-point tensor of shape ({wanted}) after the transform, as in the"
+            f" run, got {image.dtype} of shape {tuple(image.shape)}; tensors must be transformed before they are passed"
         )
     return image
 
@@ -116,17 +118,15 @@ def _check_finite(batch: Tensor, start: int) -> None:
     """Refuse images with NaN or infinite values, even if the network only reads other pixels."""
     is_finite = batch.flatten(1).isfinite().all(dim=1)
     if bad := (~is_finite).nonzero().flatten().tolist():
-        places = ", ".join(str(start + place) for place in bad[:5])
-        raise InvalidArgumentError(
-            f"Gate: expected finite values after the transform, got NaN or infinity in image {places}"
-        )
+        where = f"{len(bad)} images (first positions: {', '.join(str(start + place) for place in bad[:5])})"
+        raise InvalidArgumentError(f"Gate: expected finite values after the transform, got NaN or infinity in {where}")
 
 
 def _kind(value: object) -> str:
     if type(value).__module__.partition(".")[0] == "numpy":
-        return "a numpy array; convert it with PIL.Image.fromarray"
+        return "a numpy array; convert a picture with PIL.Image.fromarray, or transformed values with torch.from_numpy"
     if isinstance(value, Tensor) and not _is_dense(value):
-        return f"a tensor of layout {value.layout} on {value.device}; pass a dense tensor"
+        return f"a sparse, nested or meta tensor ({value.layout}, {value.device}); pass a dense tensor with values"
     return type(value).__name__
 
 

@@ -117,7 +117,7 @@ class Monitor:
         >>> monitor = Monitor(gate)  # doctest: +SKIP
         >>> verdicts = monitor(images)  # doctest: +SKIP
         >>> print(monitor)  # doctest: +SKIP
-        refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; the ID set predicts 5.1 % [3.5 %, 7.4 %];
+        refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; expected from the ID set: 5.1 % [3.5 %, 7.4 %];
         mean p-value 0.47 (ID images: 0.5); no drift found in 500 images
     """
 
@@ -167,9 +167,9 @@ class Monitor:
             is_outside = self.is_outside
             has_left, self._was_outside = is_outside and not self._was_outside, is_outside
         if has_left:
-            warn_here(f"{self}; images passed to the gate differ from the images of the ID set", RefusalWarning)
+            warn_here(f"images passed to the gate differ from the images of the ID set: {self}", RefusalWarning)
         if has_drifted:
-            warn_here(f"{self.drift}; images passed to the gate are no longer like those of the ID set", DriftWarning)
+            warn_here(f"images passed to the gate are no longer like those of the ID set: {self.drift}", DriftWarning)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Write counts and drift test to a JSON file, atomically; `restore` and `Gate.monitor(state=...)` read it."""
@@ -189,7 +189,10 @@ class Monitor:
         """
         state = read_json(Path(file), MonitorState)
         if state.cut != to_plain(cut := self.gate.threshold.cut):
-            raise InvalidArgumentError(f"{file}: expected threshold {cut}, got {state.cut}; start a new monitor")
+            raise InvalidArgumentError(
+                f"{file} belongs to a gate that compares scores with {state.cut}, but this gate compares them with"
+                f" {cut}; load the other gate, or start a new monitor"
+            )
         is_possible = 0 <= state.num_refused <= state.num_images and 0 <= state.num_p_values <= state.num_images
         if not (is_possible and 0 <= state.sum_p_values <= state.num_p_values):
             raise DataError(f"{file} is damaged, because its counts contradict each other; start a new monitor")
@@ -245,7 +248,7 @@ class Monitor:
             seen = f"refused {self.num_refused} of {self.num_images} images: {percent(self.share, self.interval)}"
         p_values = f"; mean p-value {self.mean_p_value:.2g} (ID images: 0.5)" if self._p_values else ""
         drift = f"; {self.drift}" if self.drift else ""
-        return f"{seen}; the ID set predicts {percent(expected, self.expected)}{p_values}{drift}"
+        return f"{seen}; expected from the ID set: {percent(expected, self.expected)}{p_values}{drift}"
 
 
 def _percent(share: float, interval: tuple[float, float]) -> str:

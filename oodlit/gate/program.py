@@ -83,20 +83,21 @@ def export_program(
     """
     if file.suffix.lower() not in (".onnx", ".pt2") or file.is_dir():
         raise InvalidArgumentError(
-            f"Gate.export: expected a file name that ends in .pt2 (a torch.export program) or .onnx, got {str(file)!r}"
+            "Gate.export: expected a file name that ends in .pt2 (a torch.export program) or .onnx, got"
+            f" {'the folder ' if file.is_dir() else ''}{str(file)!r}"
         )
     as_onnx = file.suffix.lower() == ".onnx"
     if as_onnx and any(find_spec(name) is None for name in ("onnx", "onnxscript")):
-        raise MissingExtraError.of("Gate.export of an .onnx file", "onnx")
+        raise MissingExtraError.of("Gate.export to an .onnx file", "onnx")
     if missing := sorted(detector.required_needs - EXPORTABLE):
         raise RequirementError(
-            f"Gate.export: {detector!r} needs {', '.join(missing)}, which an exported program does not have; choose a"
-            " detector that reads logits and features, or use gate.save"
+            "Gate.export: an exported program passes only logits and features to the detector, but"
+            f" {detector!r} also reads {', '.join(missing)}; choose another detector, or use gate.save"
         )
     if record.precision != "32-true":
         raise RequirementError(
             f"Gate.export: expected a run in precision '32-true', got {record.precision!r}; evaluate again in"
-            " this precision"
+            " precision '32-true'"
         )
     file.parent.mkdir(parents=True, exist_ok=True)  # fails before the trace, which takes time
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))
@@ -107,16 +108,15 @@ def export_program(
     with _quiet(), torch.no_grad():
         try:
             names = list(traced(example))  # detectors compute some tensors on their first score
-            program = torch.export.export(
-                traced, (example,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
-            )
+            shapes = ({0: torch.export.Dim("batch")},)
+            program = torch.export.export(traced, (example,), dynamic_shapes=shapes, strict=False)
             _forget_source(program)
             data = _as_onnx(program, names) if as_onnx else b""
         except Exception as error:  # torch.export raises many types of errors
             reason = (str(error).splitlines() or [""])[0]
             raise RequirementError(
-                f"Gate.export: {detector!r} on {module.name} cannot be traced by torch.export for all batch sizes"
-                f" and pixel values ({type(error).__name__}: {reason:.100}); use gate.save"
+                f"Gate.export: {detector!r} on {module.name} cannot be exported for all batch sizes and pixel values"
+                f" ({type(error).__name__}: {reason:.100}); use gate.save{', or try .pt2' if as_onnx else ''}"
             ) from error
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:

@@ -20,6 +20,7 @@ from oodlit.base.current_folder import search_current_folder
 from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.base.secrets import MASK
 from oodlit.configuration import make, plan
+from oodlit.configuration.kinds import shortened
 from oodlit.detectors import FitOrigin
 from oodlit.gate.gate_record import GateBackbone, recorded_transform
 from oodlit.module import OODModule
@@ -79,7 +80,8 @@ def load_module(
     shape, source = record.input_shape, files.source
     if not shape or min(shape) < 1 or math.prod(shape) > _MAX_VALUES:
         raise DataError(
-            f"{source}: expected input_shape to have positive sizes and at most {_MAX_VALUES:,} values, got {shape[:8]}"
+            f"{source}: expected input_shape to have positive sizes and at most {_MAX_VALUES:,} values, got"
+            f" {shape[:8]}; restore the record, or evaluate again"
         )
     if not isinstance(model, nn.Module):
         search_current_folder(*([] if files.started_in is None else [files.started_in]))
@@ -90,8 +92,8 @@ def load_module(
         module.transform = transform
     if module.transform is None and record.transform != "None":
         raise InvalidArgumentError(
-            f"{source}: the transform {record.transform:.80} cannot be rebuilt from the record; use Gate.load(...,"
-            " transform=...)"
+            f"{source}: the transform {shortened(record.transform)} cannot be rebuilt from the record; pass it as"
+            " Gate.load(..., transform=...)"
         )
     module.probe(pattern(torch.empty(2, *record.input_shape)))
     origin = FitOrigin(record.fingerprint, record.width, record.num_classes)
@@ -112,7 +114,8 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
     """
     if precision not in _AUTOCAST:
         raise InvalidArgumentError(
-            f"Gate: expected a run in precision {' or '.join(_AUTOCAST)}, got {precision!r}; evaluate again"
+            f"Gate: expected the precision of the run to be one of {', '.join(_AUTOCAST)}, got {precision!r}; evaluate"
+            " again in one of these"
         )
     dtype = _AUTOCAST[precision]
     # Without mixed precision, an autocast around the gate must not change its decisions.
@@ -124,7 +127,8 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
     arguments, source, weights = dict(record.arguments), files.source, files.weights
     if not {"backbone", "weights"} <= arguments.keys():
         raise DataError(
-            f"{source}: the record of the network has no backbone or weights, only {', '.join(arguments) or 'nothing'}"
+            f"{source}: expected the record of the network to contain backbone and weights, got"
+            f" {', '.join(arguments) or 'nothing'}; restore the record, or evaluate again"
         )
     backbone = arguments.pop("backbone")
     file: Any = files.find(arguments.pop("weights"))
@@ -144,7 +148,7 @@ def _module(record: GateBackbone, model: OODModule | nn.Module | str | None, fil
         backbone = f"{LOCAL}{files.find(backbone.removeprefix(LOCAL))}"
     if weights is not None and isinstance(backbone, nn.Module):
         backbone = copy.deepcopy(backbone)  # leave the weights of the user's network alone
-    with _rebuilding(record, files):
+    with _rebuilding(record, files, "rebuilt" if model is None else "used as model=..."):
         return OODModule(
             backbone, transform=transform, weights=file if weights is None else weights, name=record.name, **arguments
         )
@@ -177,23 +181,21 @@ def _with_files(described: Any, files: NetworkFiles) -> Any:
 
 def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
     """Build the transform from the record or from the configuration of the data; None if neither describes it."""
+    made: Callable[..., Any] | None = None
     if record.transform_recipe is not None:
-        made: Callable[..., Any] = made_from(record.transform_recipe)
-        return made
-    described = recorded_transform(record.configuration)
-    if described is None:
-        return None
-    transform: Callable[..., Any] = make(plan(described, Callable[..., Any], "data.transform"))
-    return transform
+        made = made_from(record.transform_recipe)
+    elif (described := recorded_transform(record.configuration)) is not None:
+        made = make(plan(described, Callable[..., Any], "data.transform"))
+    return made
 
 
 @contextmanager
-def _rebuilding(record: GateBackbone, files: NetworkFiles) -> Iterator[None]:
+def _rebuilding(record: GateBackbone, files: NetworkFiles, what: str = "rebuilt") -> Iterator[None]:
     """Draw random weights from the seed of the run, keep the caller's random state, and explain a failure."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(record.configuration.get("seed", 0)))
         try:
             yield
         except OodlitError as error:
-            text = f"{files.source}: the network cannot be rebuilt ({error}); {files.advice}"
+            text = f"{files.source}: the network cannot be {what} ({error}); {files.advice}"
             raise InvalidArgumentError(text) from error

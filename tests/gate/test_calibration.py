@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -185,7 +186,10 @@ def test_the_origin_of_the_threshold_is_stated() -> None:
 @pytest.mark.parametrize(
     ("settings", "match"),
     [
-        ({"alpha": 0.05}, r"alpha=0\.05 requires at least 19 calibration images, got 18 of val; .* >= 0\.0526"),
+        (
+            {"alpha": 0.05},
+            r"alpha=0\.05 requires at least 19 calibration images, got 18 images of val; .* >= 0\.052632, or",
+        ),
         ({"alpha": 0.1, "calibration": 0.1}, r"calibration=0\.1 selects|requires at least 9 calibration images"),
         ({"alpha": 1}, r"expected alpha in \(0, 1\), such as 0\.05, got 1"),
         ({"alpha": 0}, "got 0"),
@@ -201,14 +205,27 @@ def test_settings_that_have_no_threshold_are_errors(settings: dict[str, Any], ma
         calibrate(results_of([float(i) for i in range(18)], [0.0]), "mine", **settings)
 
 
+@pytest.mark.parametrize("number", [1, 18, 100, 123, 400])
+@pytest.mark.parametrize("calibration", [None, 0.5])
+def test_the_smallest_alpha_that_an_error_names_is_accepted(number: int, calibration: float | None) -> None:
+    results = results_of([float(i) for i in range(number if calibration is None else 2 * number + 10)], [0.0])
+    with pytest.raises(InvalidArgumentError, match="choose alpha >= ") as caught:
+        calibrate(results, "mine", alpha=0.0001, calibration=calibration)
+    assert ("raise calibration" in str(caught.value)) == (calibration is not None)
+    alpha = float(re.split("[ ,]", str(caught.value).partition(">= ")[2])[0])
+    _, threshold = calibrate(results, "mine", alpha=alpha, calibration=calibration)
+    assert threshold is not None
+    assert threshold.share == alpha
+
+
 def test_settings_of_a_gate(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match=r"alpha cannot be combined with tpr, .* got alpha=0\.1, tpr=0\.9"):
         Gate.load(folder, detector="msp", model=TinyNetwork(), alpha=0.1, tpr=0.9)
-    with pytest.warns(UserWarning, match=r"3 of 7 predicted classes have no p-value: zero \(0 calibration images, but"):
+    with pytest.warns(UserWarning, match=r"no p-values for 3 of 7 classes: zero \(0 calibration images, but"):
         gate = Gate.load(folder, detector="mahalanobis", model=TinyNetwork(), alpha=0.1, per_class=True)
     assert sorted(gate.no_p_value) == [0, 1, 2]
     gate.save(tmp_path / "gate")
-    with pytest.raises(InvalidArgumentError, match="a saved gate keeps its threshold"):
+    with pytest.raises(InvalidArgumentError, match="a saved gate has a fixed threshold"):
         Gate.load(tmp_path / "gate", model=TinyNetwork(), alpha=0.1)
     file = tmp_path / "gate" / "calibration.safetensors"
     content = file.read_bytes()

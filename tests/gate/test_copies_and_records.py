@@ -78,9 +78,10 @@ SHAPES = ([2**40, 2**40, 2], [3, -8, 8], [3, 0, 8], [], [2**70])  # of no image
         (("threshold", "num_id_refused"), 10**6, "the values of the threshold contradict"),
         (("threshold", "num_id"), -5, "the values of the threshold contradict"),
         (("detector",), "knn", "unknown fitted detector"),
-        (("backbone", "config"), "a: [", "not valid YAML"),
+        (("backbone", "config"), "a: [", r"entry config of run\.json or gate\.json is not valid YAML"),
         (("backbone", "config"), "- 1", "expected a mapping of options, got list"),
-        (("backbone", "arguments"), {"head": None}, "the record of the network has no backbone or weights"),
+        (("backbone", "arguments"), {"head": None}, "to contain backbone and weights, got head; restore"),
+        (("backbone", "arguments"), {"backbone": None}, "to contain backbone and weights, got backbone; restore"),
         (("threshold", "share"), 0.5, rf"gate\.json: threshold\.share {CHANGED}"),
         (("threshold", "num_images"), 7, rf"gate\.json: threshold\.num_images {CHANGED}"),
         (("precision",), "bf16-mixed", rf"gate\.json: precision {CHANGED}"),
@@ -114,10 +115,10 @@ def test_an_edited_threshold_is_named(gate: Gate, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("images", "match"),
     [
-        (torch.rand(2, 3, 8, 8).to_sparse(), "sparse_coo on cpu; pass a dense tensor"),
-        (torch.rand(2, 3, 8, 8, device="meta"), "on meta; pass a dense tensor"),
-        ([torch.rand(3, 8, 8).to_sparse()], "image 0: .*sparse_coo on cpu"),
-        (torch.tensor(1.0), "got shape \\(\\) and torch.float32"),
+        (torch.rand(2, 3, 8, 8).to_sparse(), "sparse_coo, cpu.; pass a dense tensor"),
+        (torch.rand(2, 3, 8, 8, device="meta"), "sparse, nested or meta tensor .*, meta.; pass a dense tensor"),
+        ([torch.rand(3, 8, 8).to_sparse()], "image 0: .*sparse_coo, cpu"),
+        (torch.tensor(1.0), "got torch.float32 of shape \\(\\)"),
     ],
 )
 def test_tensors_without_pixels_are_refused(gate: Gate, images: object, match: str) -> None:

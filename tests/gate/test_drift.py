@@ -112,10 +112,10 @@ def test_a_hundred_thousand_images_without_a_change_raise_no_alarm() -> None:
 @pytest.mark.parametrize(
     ("change", "within", "place"),
     [
-        (lambda scores: np.where(np.arange(len(scores)) % 20, scores, -9.0), 500, "the lowest 1 % of earlier"),
+        (lambda scores: np.where(np.arange(len(scores)) % 20, scores, -9.0), 500, "the lowest 1 % of the ID scores"),
         (lambda scores: scores - 1, 100, "in the lowest"),
         (lambda scores: scores + 1, 100, "in the highest"),
-        (lambda scores: scores / 4, 100, "the middle 50 % of earlier"),
+        (lambda scores: scores / 4, 100, "the middle 50 % of the ID scores"),
     ],
 )
 def test_changes_are_found_quickly(change: Callable[[np.ndarray], np.ndarray], within: int, place: str) -> None:
@@ -162,7 +162,9 @@ def test_memory_does_not_grow() -> None:
 
 def test_states_and_numbers_that_do_not_fit() -> None:
     test = DriftTest([1, 2, 3])
-    with pytest.raises(InvalidArgumentError, match="the state was saved with other ID scores or another seed"):
+    with pytest.raises(
+        InvalidArgumentError, match="the state was saved by a test with other ID scores or another seed"
+    ):
         test.restore(DriftTest([1, 2, 4]).state())
     with pytest.raises(DataError, match="the state is damaged"):
         test.restore(msgspec.structs.replace(test.state(), counts=[1]))

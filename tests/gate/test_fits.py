@@ -1,5 +1,7 @@
 """A threshold belongs to one fit: a gate refuses another one, and a run with another one is another run."""
 
+import json
+import re
 import shutil
 from pathlib import Path
 
@@ -10,7 +12,7 @@ from oodlit import Gate, OODModule, Results
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, Mahalanobis, load, save
-from oodlit.errors import FingerprintError, RunIsCompleteError
+from oodlit.errors import FingerprintError, RunIsCompleteError, UnknownNameError
 from tests.gate.support import TinyNetwork, digits, predict, run
 
 
@@ -62,7 +64,20 @@ def test_a_gate_refuses_a_fit_that_was_replaced(first: Path, data: OODDataModule
         fit = folder / "fitted"
     assert Gate.load(folder, model=TinyNetwork())(torch.zeros(1, 3, 8, 8))
     replace_fit(fit)
-    with pytest.raises(FingerprintError, match="fitted: the fit was replaced after the run"):
+    with pytest.raises(FingerprintError, match="fitted: the fit has changed since the threshold") as caught:
+        Gate.load(folder, model=TinyNetwork())
+    way_out = "load the folder of the run and save" if which == "saved gate" else "evaluate again .pass fitted=FOLDER"
+    assert re.search(way_out, str(caught.value))
+
+
+def test_a_fit_without_the_detector_of_the_run_is_named(first: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(first, tmp_path / "run")
+    record = json.loads((folder / "run.json").read_text())
+    record |= {"fitted_from": "earlier_fit", "started_in": str(tmp_path), "fit_digest": ""}
+    (folder / "run.json").write_text(json.dumps(record))
+    fitted, origin = load(folder / "fitted")
+    save({"other": fitted["mahalanobis"]}, tmp_path / "earlier_fit", origin)
+    with pytest.raises(UnknownNameError, match=re.escape(f"'mahalanobis' in {tmp_path / 'earlier_fit'}")):
         Gate.load(folder, model=TinyNetwork())
 
 

@@ -25,6 +25,7 @@ from oodlit.errors import (
     NonFiniteScoreError,
     UnknownNameError,
 )
+from oodlit.gate.inputs import batches_of
 from oodlit.gate.rebuilding import precision_context
 from tests.gate.support import TinyNetwork, run
 
@@ -129,9 +130,9 @@ def test_a_saved_gate_needs_no_other_file(
         "gate.json",
         "weights.safetensors",
     ]
-    with pytest.raises(InvalidArgumentError, match="the folder is not empty"):
+    with pytest.raises(InvalidArgumentError, match="exists and is not an empty folder"):
         gate.save(tmp_path / "named")
-    with pytest.raises(InvalidArgumentError, match="a saved gate keeps its threshold"):
+    with pytest.raises(InvalidArgumentError, match=r"a saved gate has a fixed threshold .*; omit tpr, "):
         Gate.load(tmp_path / "named", tpr=0.9)
     with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
         Gate.load(tmp_path / "named", detector="mahalanobi")
@@ -181,7 +182,9 @@ def test_onnx_without_its_packages_is_said(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("oodlit.gate.program.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"an .onnx file requires an optional .*pip install 'oodlit\[onnx\]'"):
+    with pytest.raises(
+        MissingExtraError, match=r"to an .onnx file requires an optional .*pip install 'oodlit\[onnx\]'"
+    ):
         gate.export(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 
@@ -189,7 +192,8 @@ def test_onnx_without_its_packages_is_said(
 @pytest.mark.parametrize("name", ["gate", "gate.pt", "gate.onnx.zip", "folder.pt2"])
 def test_names_of_programs_say_what_they_are(gate: Gate, tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.pt2").mkdir()
-    with pytest.raises(InvalidArgumentError, match=rf"ends in .pt2 .* or .onnx, got '.*{name}'"):
+    of = "the folder " if name == "folder.pt2" else ""
+    with pytest.raises(InvalidArgumentError, match=rf"ends in .pt2 .* or .onnx, got {of}'.*{name}'"):
         gate.export(tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["folder.pt2"]
 
@@ -197,21 +201,31 @@ def test_names_of_programs_say_what_they_are(gate: Gate, tmp_path: Path, name: s
 def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
     image = Image.new("RGB", (8, 8))
     for images, message in (
-        (np.zeros((8, 8, 3)), r"got a numpy array; .*PIL\.Image.fromarray"),
+        (np.zeros((8, 8, 3)), r"got a numpy array; .*PIL\.Image.fromarray, .* torch.from_numpy"),
+        ({"picture": image}, 'a mapping with "image", got dict'),
+        ([[image]], "image 0: expected a PIL image, the bytes of an image file, a transformed tensor, got list"),
         ([image, "seven.png"], "image 1: expected a PIL image, .* got str"),
-        (torch.zeros(1, 8, 8), r"image 0: .* got shape \(1, 8, 8\)"),
-        (torch.zeros(3, 8, 8, dtype=torch.uint8), r"as all images of the run had .* torch.uint8"),
-        ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"image 1: .* all images .* got shape \(3, 9, 8\)"),
-        (Image.new("RGB", (4, 8)), r"of shape \(3, 8, 8\), .* got shape \(3, 8, 4\) .* transform tensors first"),
+        (torch.zeros(1, 8, 8), r"image 0: .* got torch.float32 of shape \(1, 8, 8\)"),
+        (torch.zeros(3, 8, 8, dtype=torch.uint8), r"as in the run, got torch.uint8"),
+        ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"image 1: .* of shape \(3, 8, 8\) .* of shape \(3, 9, 8\)"),
+        (Image.new("RGB", (4, 8)), r"of shape \(3, 8, 8\) .* of shape \(3, 8, 4\)"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             gate(images)
+    with pytest.raises(InvalidArgumentError, match=r"of shape \(3, height, width\) after the transform, as in the run"):
+        list(batches_of(torch.zeros(1, 4, 8, 8), None, None, (3, 8, 8), one_shape=False))
+    with monkeypatch.context() as patch:
+        patch.setattr(gate.module, "transform", np.asarray)
+        with pytest.raises(InvalidArgumentError, match=r"to return a tensor, got ndarray; add ToTensor"):
+            gate(image)
     with pytest.raises(DataError, match=r"image 0 cannot be read .undecodable image"):
         gate(b"no image")
     with pytest.raises(InvalidArgumentError, match="got 1 key for 2 images"):
         gate([image, image], keys=["one"])
     monkeypatch.setattr(Mahalanobis, "_score", lambda self, outputs: torch.full((len(outputs),), math.nan))
-    with pytest.raises(NonFiniteScoreError, match="mahalanobis returned NaN for the images at positions 0, 1; check"):
+    with pytest.raises(
+        NonFiniteScoreError, match=r"mahalanobis returned NaN for 2 images .first positions: 0, 1.; check"
+    ):
         gate([image, image])
 
 
@@ -245,7 +259,7 @@ def test_other_sizes_are_refused_where_the_run_had_one(data: OODDataModule, tmp_
         assert len(gates[name](torch.rand(2, 3, 8, 8))) == 2
         for shape in ((3, 36, 40), (3, 7, 8), (3, 300, 300)):
             with pytest.raises(
-                InvalidArgumentError, match=rf"of shape \(3, 8, 8\), .* got shape \({shape[0]}, {shape[1]}, "
+                InvalidArgumentError, match=rf"of shape \(3, 8, 8\) .* of shape \({shape[0]}, {shape[1]}, "
             ):
                 gates[name](torch.rand(shape))
     record = json.loads((tmp_path / "one" / "run.json").read_text())
@@ -263,7 +277,7 @@ def test_precisions_of_a_run() -> None:
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
     with precision_context("32-true")(torch.device("cpu")):
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
-    with pytest.raises(InvalidArgumentError, match=r"in precision 32-true .*got '16-true'"):
+    with pytest.raises(InvalidArgumentError, match=r"one of 32-true, .*got '16-true'; evaluate"):
         precision_context("16-true")
 
 
@@ -287,6 +301,8 @@ def test_images_that_are_no_numbers_are_refused_where_the_network_reads_other_pi
     """As exported programs refuse them; the last row and column of 8 x 8 are in no window of the convolution."""
     images = torch.zeros(3, 3, 8, 8)
     images[1, 2, 7, 7] = value
-    with pytest.raises(InvalidArgumentError, match=r"^Gate: .* after the transform, got NaN or infinity in image 1"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"^Gate: .* after the transform, got NaN or infinity in 1 image .first positions: 1"
+    ):
         gate(images)
     assert len(gate(images[[0, 2]])) == 2

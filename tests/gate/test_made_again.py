@@ -97,7 +97,9 @@ def test_a_run_of_the_command_line_is_made_again_with_its_random_weights(
     monkeypatch.delitem(__import__("sys").modules, "made_again_network")
     with pytest.raises(InvalidArgumentError, match=r"results: the network cannot be rebuilt .*made_again_network"):
         Gate.load("results")
-    with pytest.raises(InvalidArgumentError, match=r"gate: the network cannot be rebuilt .*'my_net'.*model=network"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"gate: the network cannot be used as model=\.\.\. .*'my_net'.*model=network"
+    ):
         Gate.load("gate", model="my_net")
 
 
@@ -143,7 +145,7 @@ def test_a_transform_that_is_no_record_has_to_be_given(data: OODDataModule, tmp_
     run(OODModule("tests.gate.support.TinyNetwork"), loaded, [MSP()], tmp_path / "run")
     with pytest.raises(
         InvalidArgumentError,
-        match=r"the transform .* cannot be rebuilt from the record; use Gate.load\(..., transform=...\)",
+        match=r"the transform .* cannot be rebuilt from the record; pass it as Gate.load\(..., transform=...\)",
     ):
         Gate.load(tmp_path / "run")
     assert Gate.load(tmp_path / "run", transform=own).module.transform is own
@@ -154,7 +156,7 @@ def test_a_run_of_before_is_said(data: OODDataModule, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     del record["backbone"]["input_shape"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match=r"run\.json has no input_shape of the backbone, .* evaluate again"):
+    with pytest.raises(DataError, match=r"run\.json is missing the input_shape of the backbone, .* evaluate again"):
         Gate.load(tmp_path / "run")
 
 

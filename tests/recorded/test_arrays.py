@@ -262,7 +262,7 @@ def test_results_are_written_like_those_of_every_run(sets, tmp_path):
 
 def test_no_gate_is_made_of_a_run_without_images(module, sets, tmp_path):
     evaluate_arrays(**arrays(sets, detectors=[MSP()], out=tmp_path / "run"))
-    with pytest.raises(InvalidArgumentError, match="used cached features and no images"):
+    with pytest.raises(InvalidArgumentError, match="read recorded features or logits instead of images"):
         Gate.load(tmp_path / "run", detector="msp", model=module)
 
 
