@@ -56,7 +56,8 @@ def check_package(owner: str, part: object, kind: type, what: str) -> None:
             before = "lightning" if theirs == "lightning" else "pytorch_lightning"
             raise InvalidArgumentError(
                 f"{owner}: expected {what} from {ours}, got one from {theirs}. oodlit uses only {ours} in this program."
-                f" Use {ours}.{kind.__name__}, or write `import {before}` above all imports of oodlit"
+                f" Use {ours}.{kind.__name__}, or write `import {before}` above all imports of oodlit and of"
+                f" {ours.partition('.')[0]}"
             )
 
 

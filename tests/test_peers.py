@@ -73,7 +73,7 @@ def test_all_hear_that_one_is_gone(meet, data, world_size):
         connection.shutdown(socket.SHUT_RDWR)
     others = [one for one in found if one.rank != victim]
     wait_for(lambda: all(one.cause for one in others))
-    assert {one.cause for one in others} == {f"process {victim} of {world_size} disappeared (crashed or stopped)"}
+    assert {one.cause for one in others} == {f"rank {victim} of {world_size} disappeared (crashed or stopped)"}
 
 
 @given(data=st.data(), world_size=st.integers(2, 4))
@@ -119,8 +119,8 @@ def test_strangers_are_not_heard(meet):
 def test_an_error_in_words():
     with pytest.raises(ValueError, match="two") as caught:
         raise ValueError("two\nlines " + "x" * 5000)
-    text = describe(caught.value, "process 1 of 2")
-    assert text.startswith("process 1 of 2 failed: ValueError: two lines xxx")
+    text = describe(caught.value, "rank 1 of 2")
+    assert text.startswith("rank 1 of 2 failed: ValueError: two lines xxx")
     assert re.search(r"x \.\.\. \(test_peers.py, line \d+\); see the output of that process$", text)
     assert len(text) < peers.MAX_TEXT + 200
 
@@ -202,7 +202,7 @@ def test_an_error_without_words_or_attributes_is_told(monkeypatch):
     peers.tell(error)
     peers.tell(error)
     assert re.fullmatch(
-        r"process 1 of 2 on \S+ failed: Odd: the message of this error cannot be shown, because .* raised OSError; .*",
+        r"rank 1 of 2 on \S+ failed: Odd: the message of this error cannot be shown, because .* raised OSError; .*",
         *told,
     )
     assert vars(error)["__notes__"][-1] == "the first"

@@ -240,7 +240,7 @@ def test_a_run_and_its_gate_write_no_secret(
     assert {"run.json", "report.html"} <= {path.name for path in files}
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]
     assert Results.load("results").run.argv == ["oodlit", *words[:-1], MASK]
-    with pytest.raises(InvalidArgumentError, match=r"a secret, which run.json masks .* call Gate\.load"):
+    with pytest.raises(InvalidArgumentError, match=r"a secret, which the record masks .* call Gate\.load"):
         Gate.load("results")
 
 

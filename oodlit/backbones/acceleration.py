@@ -106,10 +106,11 @@ class Acceleration:
         except Exception as error:
             if not self._is_on or isinstance(error, torch.OutOfMemoryError) or not _works(plain):
                 raise
-            asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
+            asked = " and ".join(f"{option}={value!r}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
-                f"{name} fails because of {asked} ({type(error).__name__}: {said}); omit {asked}"
+                f"{name} fails with {asked} ({type(error).__name__}: {said}), but not without; omit"
+                f" {' and '.join(self.options)}"
             ) from error
 
     def _lay_out(self, *, is_on: bool) -> None:

@@ -71,8 +71,9 @@ class ZeroShotClassifier(nn.Module):
         # zero or NaN: the cosine is undefined
         if useless := [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]:
             raise InvalidArgumentError(
-                "ZeroShotClassifier: expected a finite, nonzero concept (text embedding) for every class, got none for"
-                f" {len(useless)} of {len(concepts)} classes (first: {', '.join(map(str, useless[:3]))})"
+                "ZeroShotClassifier: expected a finite, nonzero concept (text embedding) for every class, got a zero,"
+                f" NaN or infinite concept for {len(useless)} of {len(concepts)} classes (first class indices:"
+                f" {', '.join(map(str, useless[:3]))})"
             )
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")
@@ -271,7 +272,7 @@ def _open_clip(model: str, pretrained: str | None, device: str) -> tuple[Any, An
         repository, _, file = published.rpartition("/")
         files = [file, f"{file.rpartition('.')[0]}.safetensors"] if file else FILES
         way_out = "pass pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
-        check_hub(repository, files, what=f"from_open_clip({model!r}, pretrained={pretrained!r})", way_out=way_out)
+        check_hub(repository, files, what=f"open_clip model {model!r}, pretrained={pretrained!r}", way_out=way_out)
     network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained, device=device)
     network.eval()
     tokenizer = open_clip.get_tokenizer(model)

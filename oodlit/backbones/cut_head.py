@@ -39,9 +39,9 @@ def with_class_subset(
         return reader, ()
     plain = [layer for layer in layers if type(network.get_submodule(layer)) in _CUT]
     if not plain or len(plain) < len(layers):
-        raise InvalidArgumentError(
-            f"{reader.name}: class_subset requires a final linear layer; name it with OODModule(..., head='...')"
-        )
+        why = reader.heads.known_problem
+        text = f", but {why}; omit class_subset" if why else "; name it with OODModule(..., head='...')"
+        raise InvalidArgumentError(f"{reader.name}: class_subset requires a final Linear, Conv1d or Conv2d layer{text}")
     count = len(network.get_submodule(plain[0]).weight)  # type: ignore[arg-type]
     if len(classes) == count:
         return reader, ()

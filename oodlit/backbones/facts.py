@@ -14,7 +14,7 @@ from oodlit.base.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.base.text.warn import warn
 
 IS_RANDOM = (
-    "returned different outputs for the same images in two passes, so scores would be random; make the network"
+    "returned different outputs for the same images in two passes, so scores are random; make the network"
     " deterministic in eval mode, for example with F.dropout(..., training=self.training)"
 )
 """Explanation for a network that draws random numbers."""
@@ -94,10 +94,11 @@ def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
     """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
         others = f". Other layers with one output per logit: {', '.join(heads.others)}" if heads.others else ""
+        # some problems already end with this advice
+        fix = "" if "head=" in heads.problem else ". If another layer is the head, pass OODModule(..., head='...')"
         warn(
-            f"{name}: the features do not determine the logits. They are the {features.shape[1]} inputs of layer"
-            f" {' + '.join(heads.layers)!r}; {heads.problem}{others}. If another layer is the head, name it:"
-            " OODModule(network, head='...')"
+            f"{name}: the features do not determine the logits. The features are the {features.shape[1]} inputs of"
+            f" {heads.label}; {heads.problem}{others}{fix}"
         )
 
 
@@ -141,13 +142,15 @@ def explain_pass(name: str, network: nn.Module, batch: Mapping[str, Any]) -> Ite
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
         images, keys, dtype = batch["image"], batch.get("key"), place_of(network)[1]
         place = f"data set {keys[0].partition('/')[0]!r}, batch that begins with {keys[0]!r}: " if keys else ""
-        shape = tuple(images.shape) if isinstance(images, Tensor) else [tuple(image.shape) for image in images]
+        shapes = dict.fromkeys(str(tuple(image.shape)) for image in images)
+        precision = {torch.float16: "16-true", torch.bfloat16: "bf16-true"}.get(dtype)
+        advice = f". In a Trainer, pass precision={precision!r}" if precision else ""
         raise (DataError if keys else InvalidArgumentError)(
-            f"{place}{name}: the network (weights in {dtype}) failed on a batch of shape {shape} and dtype"
-            f" {images[0].dtype}: {(str(error).splitlines() or [repr(error)])[0]}. The transform must return one float"
-            " tensor (channels, height, width) per image, in a size that the network accepts; tensors of a data set"
-            " are used without the transform and must already have such a size"
-            + (f". Set precision=... of the Trainer to the type of the weights ({dtype})" if dtype.itemsize < 4 else "")
+            f"{place}{name}: the network (weights in {dtype}) failed on {len(images)} images of shape"
+            f" {' or '.join([*shapes][:3])} and dtype {images[0].dtype}:"
+            f" {(str(error).splitlines() or [repr(error)])[0].rstrip('.')}. The transform must return one float tensor"
+            " (channels, height, width) per image, in a size that the network accepts. If a data set contains tensors,"
+            f" they are used without the transform and must already have such a size{advice}"
         ) from error
 
 

@@ -48,6 +48,11 @@ class Heads:
         self._widths: dict[str, int] = {}
 
     @property
+    def label(self) -> str:
+        """The layers of the head in messages."""
+        return f"layer{'s' if len(self.layers) > 1 else ''} {' and '.join(map(repr, self.layers))}"
+
+    @property
     def wanted(self) -> tuple[str, ...]:
         """Layers to capture the inputs of: all candidates until the head is known, then only the layers of the head."""
         if self.problem is not None:
@@ -151,20 +156,19 @@ class Heads:
 
     def _verify(self, logits: Tensor, kept: Mapping[str, Any], *, may_scale: bool = False) -> str:
         """Return why head(features) differs from the model's logits; empty if it agrees up to the pass's precision."""
-        layer = " + ".join(self.layers)
         self._masked, self._scale = None, 1.0
         if unused := [n for n in self.layers if n not in kept]:
             return f"the final layer {unused[0]!r} is not used in the forward pass"
         try:
             features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)
-            _check_rows(layer, len(features), len(logits))
+            _check_rows(self.label, len(features), len(logits))
             self._widths[self.layers[0]] = features.shape[1]
             head = self.head
         except (OodlitError, RuntimeError, TypeError) as error:  # a module may not accept unit vectors
-            is_ours = isinstance(error, OodlitError)
-            return str(error) if is_ours else f"layer {layer!r} is not linear ({str(error).splitlines()[0]})"
+            said = str(error).splitlines()[0]
+            return str(error) if isinstance(error, OodlitError) else f"{self.label} cannot be a linear head ({said})"
         if head.num_classes != logits.shape[1]:
-            return f"layer {layer!r} has {head.num_classes} outputs but the network returns {logits.shape[1]} logits"
+            return f"expected {logits.shape[1]} outputs of {self.label}, one per logit, got {head.num_classes}"
         given, rebuilt = logits.detach().float(), head(features.detach().float())
         self._masked = _masked_classes(given, rebuilt)
         if self._masked is not None:
@@ -177,15 +181,15 @@ class Heads:
             self._scale = factor
             return ""
         return (
-            f"the logits are not a linear function of the input of layer {layer!r}"
+            f"the logits are not a linear function of the input of {self.label}"
             f" (largest difference: {off:.3g}, largest logit: {scale:.3g})"
         )
 
 
-def _check_rows(layer: str, rows: int, images: int) -> None:
+def _check_rows(label: str, rows: int, images: int) -> None:
     if rows != images:
         raise RequirementError(
-            f"layer {layer!r} receives {rows} rows for {images} images instead of one row per image; if the network"
+            f"expected one row per image as input of {label}, got {rows} rows for {images} images; if the network"
             " augments images at test time, switch this augmentation off"
         )
 
@@ -266,8 +270,7 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
             chosen = network.get_submodule(head)
         except AttributeError:
             linear = [n for n, m in network.named_modules() if _is_linear(m)]
-            near = UnknownNameError.of("layer", head, linear[-12:])
-            raise InvalidArgumentError(f"head={head!r}: {near}") from None
+            raise InvalidArgumentError(f"head={head!r}: {UnknownNameError.of('layer', head, linear[-12:])}") from None
         candidates = _candidates(chosen)
         if not candidates and any(p.ndim > 1 for p in chosen.parameters()) and not isinstance(chosen, _CONVOLUTIONS):
             candidates = [[chosen]]  # a custom layer; the first forward pass shows whether it is linear
@@ -324,7 +327,7 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
     A linear layer commutes with the mean over positions, so the averaged input belongs to the averaged output.
     """
     if not isinstance(activation, Tensor):
-        raise RequirementError(f"the final layer received a {type(activation).__name__} instead of a tensor")
+        raise RequirementError(f"the final layer received {type(activation).__name__} instead of a tensor")
     width = _width(layer)
     if width is None and activation.ndim > 1 and activation[0].numel() == activation.shape[1]:
         return activation.flatten(1)
@@ -339,7 +342,7 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
     size = "" if width is None else f" of {width}"
     raise RequirementError(
         f"the final layer received shape {tuple(activation.shape)} instead of one vector{size} per image; name"
-        " another linear layer with OODModule(..., head='...'), or pool the positions before this layer"
+        " another linear layer with OODModule(..., head='...'), or average tokens or pixels before this layer"
     )
 
 

@@ -42,6 +42,6 @@ def check_hub(repository: str, files: Sequence[str], *, what: str, way_out: str)
         retried(lambda: get_session().head(url, timeout=timeout_s), attempts=ATTEMPTS, backoff_s=PAUSE_S)
     except Exception as error:  # error types depend on the hub's HTTP client, which changes
         raise InvalidArgumentError(
-            f"{what}: the weights {name!r} are not on this machine, and {mask_address(url)} cannot be reached"
-            f" ({type(error).__name__}: {mask_text(str(error))}); connect to the internet, or {way_out}"
+            f"{what}: {' or '.join(files)} of {name!r} is not on this machine, and {mask_address(url)} cannot be"
+            f" reached ({type(error).__name__}: {mask_text(str(error))}); connect to the internet, or {way_out}"
         ) from error

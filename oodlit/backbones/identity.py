@@ -181,8 +181,7 @@ def examine(transform: Any, name: str) -> tuple[str, str, Tensor | None]:
     pictures, batch = _try(tried, name)
     after = Description()
     after.of(tried)
-    described = Description(changed(before.texts, after.texts)).of(transform)
-    return hash_of(described), pictures, batch
+    return hash_of(Description(changed(before.texts, after.texts)).of(transform)), pictures, batch
 
 
 def _copied(transform: Any) -> Any:
@@ -205,17 +204,17 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
                 errors.append(error)
     if not tries:
         warn(
-            f"{name}: the transform {shown(transform):.80} accepts neither pictures"
+            f"{name}: the transform {shown(transform)[:200]} accepts neither pictures"
             f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) nor tensors, so oodlit cannot compare its"
-            " outputs between runs. If its outputs change but its description does not, oodlit still reuses saved"
-            " fits, caches, and gates; see docs/backbones.md"
+            " outputs between runs. Saved fits, caches, and gates are then only checked by the description of the"
+            " transform. Make them again if its outputs change for another reason"
         )
         return "", None
     made = tries[0]
     if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
         warn(
-            f"{name}: the transform returned different results for the same picture, so scores are random and saved"
-            " fits cannot be reused. Use a transform without random steps"
+            f"{name}: the transform returned different results for the same picture, so scores are random and"
+            " differ between runs. Use a transform without random steps"
         )
         return "", None
     if isinstance(inputs[0], Tensor):  # these have any size and are no images for the network

@@ -12,12 +12,8 @@ FEATURE_MAP = "feature_map"
 
 _FIRST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FIRST_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.SyncBatchNorm)
-_POOLS = (
-    nn.modules.pooling._MaxPoolNd,
-    nn.modules.pooling._AvgPoolNd,
-    nn.modules.pooling._AdaptiveAvgPoolNd,
-    nn.modules.pooling._AdaptiveMaxPoolNd,
-)
+_pooling = nn.modules.pooling
+_POOLS = (_pooling._MaxPoolNd, _pooling._AvgPoolNd, _pooling._AdaptiveAvgPoolNd, _pooling._AdaptiveMaxPoolNd)
 _KEEPS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Dropout, nn.Hardswish, nn.ELU)
 """Layers that change values but not axes."""
 
@@ -34,7 +30,7 @@ def channels_first(activation: object, layer: str, axis: int) -> Tensor:
         torch.Size([2, 768, 7, 9])
     """
     if not isinstance(activation, Tensor) or activation.ndim < 2:
-        kind = tuple(activation.shape) if isinstance(activation, Tensor) else f"a {type(activation).__name__}"
+        kind = tuple(activation.shape) if isinstance(activation, Tensor) else type(activation).__name__
         raise InvalidArgumentError(
             f"layer {layer!r}: expected its output to be a tensor (batch, channels, ...) or (batch, ..., channels), got"
             f" {kind}; pass the name of a layer inside {layer!r}"
@@ -59,8 +55,7 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
     """
     if not isinstance(activation, Tensor) or activation.ndim < 3:
         return 1
-    if layer in asked:
-        axis = asked[layer]
+    if (axis := asked.get(layer)) is not None:
         if axis == 0 or not -activation.ndim < axis < activation.ndim:
             raise InvalidArgumentError(
                 f"channel_axis={dict(asked)!r}: the output of layer {layer!r} has shape {tuple(activation.shape)}, so"

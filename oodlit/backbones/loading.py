@@ -16,6 +16,7 @@ from oodlit.backbones.hub import check_hub
 from oodlit.base.current_folder import import_module
 from oodlit.base.errors import InvalidArgumentError, UnknownNameError
 from oodlit.base.lazy import import_object
+from oodlit.base.text.singular import singular
 
 _log = logging.getLogger(__name__)
 _HUB = ("hf-hub:", "hf_hub:")
@@ -46,7 +47,8 @@ def load_network(
     name = backbone if isinstance(backbone, str) else class_name(backbone)
     from_file = weights is not None and weights != "hub"
     if from_file and not Path(str(weights)).is_file():
-        raise InvalidArgumentError(f"backbone {name!r}: weights file {str(weights)!r} does not exist")
+        expected = "expected weights to be 'hub', None (--weights none) or an existing file"
+        raise InvalidArgumentError(f"backbone {name!r}: {expected}, got {str(weights)!r}")
     if isinstance(backbone, str) and not _is_of_timm(name):
         backbone = build_from_path(name)
     if not isinstance(backbone, str) and not from_file:
@@ -63,10 +65,10 @@ def load_network(
         if from_file:
             load_weights(backbone, Path(str(weights)), say)
     except Exception as error:  # the hub, the file format and the shapes each raise their own types
-        way_out = f"; {_OTHER_WEIGHTS}" if named else ""
-        raise InvalidArgumentError(
-            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({_reason(error)}){way_out}"
-        ) from error
+        fits = not (from_file and isinstance(error, RuntimeError))  # else names or shapes differ
+        way_out = f"; {_OTHER_WEIGHTS}" if weights == "hub" else "" if fits else "; pass the weights of this network"
+        what = "" if weights is None else f": weights {str(weights)!r}"
+        raise InvalidArgumentError(f"backbone {name!r}{what} cannot be loaded ({_reason(error)}){way_out}") from error
     return backbone.eval() if named else usable(backbone)
 
 
@@ -104,8 +106,8 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
             )
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)
-            others = f"; number of ignored entries without this prefix: {left}" if left else ""
-            say(f"oodlit: removed the prefix {whole[0]!r} from the names of the weights in {file}{others}")
+            others = f"; ignored {left} names without this prefix" if left else ""
+            say(singular(f"oodlit: removed the prefix {whole[0]!r} from the names of the weights in {file}{others}"))
             state = {key.removeprefix(whole[0]): v for key, v in state.items() if key.startswith(whole[0])}
     network.load_state_dict(state, strict=True)
 
@@ -173,11 +175,11 @@ def _is_of_timm(name: str) -> bool:
     except ValueError:  # no name before the dot
         raise UnknownNameError.of("backbone", name, timm.list_models()) from None
     except (ImportError, SyntaxError) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(
-            f"{error.name}."
-        ):  # not one of its imports
+        # the module itself, not one of its imports
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
             unknown = UnknownNameError.of("backbone", name, timm.list_models())
-            raise UnknownNameError(f"{unknown} To load a class, add the folder of {error.name} to PYTHONPATH") from None
+            fix = f"To load a class, add the folder that contains {error.name} to PYTHONPATH"
+            raise UnknownNameError(f"{unknown} {fix}") from None
         raise InvalidArgumentError(f"backbone {name!r} cannot be imported: {error}") from error
     return False
 
@@ -201,10 +203,10 @@ def build_from_path(path: str) -> nn.Module:
         ) from None
     except ValueError:  # built-in callables have no signature
         pass
-    network = found()
-    if not isinstance(network, nn.Module):
-        raise InvalidArgumentError(f"backbone {path!r}: expected an nn.Module, got {type(network).__name__}")
-    return network
+    made = found()
+    if not isinstance(made, nn.Module):
+        raise InvalidArgumentError(f"backbone {path!r}: expected it to return an nn.Module, got {type(made).__name__}")
+    return made
 
 
 def _check_published(name: str, *, config_only: bool = False) -> None:

@@ -145,8 +145,7 @@ class NetworkReader:
 
     def features(self, images: Tensor) -> Tensor:
         """Return features (batch, features) from an extra forward pass, in float32 at least."""
-        features = self.read(images).features
-        if features is None:
+        if (features := self.read(images).features) is None:
             raise RequirementError(f"the features of {self.name} cannot be read: {self.heads.problem}")
         return features
 
@@ -240,8 +239,7 @@ class NetworkReader:
         known = dict(self._structure.named_modules()) if layers else {}
         for layer in layers:
             if layer not in known:
-                near = UnknownNameError.of("layer", layer, (n for n in known if n))
-                raise InvalidArgumentError(f"{self.name}: {near}")
+                raise InvalidArgumentError(f"{self.name}: {UnknownNameError.of('layer', layer, filter(None, known))}")
 
     def _channels_first(self, layer: str, activation: object) -> Tensor:
         if layer not in self._axes:

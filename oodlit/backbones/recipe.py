@@ -57,7 +57,10 @@ def made_from(recipe: Any) -> Any:
         return _REBUILT[kind](value)
     made = _located(value) if value.startswith(TRANSFORMS) else None
     if not isinstance(made, type):
-        raise InvalidArgumentError(f"saved transform: expected a class of {' or '.join(TRANSFORMS)}, got {value!r}")
+        raise InvalidArgumentError(
+            f"saved transform: expected a class of {' or '.join(name.rstrip('.') for name in TRANSFORMS)}, got"
+            f" {value!r}; pass the transform again with Gate.load(..., transform=...)"
+        )
     return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
 
 

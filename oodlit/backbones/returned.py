@@ -38,7 +38,8 @@ def pick(raw: Any, output: Output, name: str) -> Any:
     except (AttributeError, LookupError, TypeError):
         pass
     raise InvalidArgumentError(
-        f"{name}: the network returned {_kind(raw)}, from which output={output!r} selects nothing; {_way_out(raw)}"
+        f"{name}: expected output={output!r} to select a part of what the network returns, got {_kind(raw)};"
+        f" {f'omit output={output!r}' if isinstance(raw, Tensor) else _way_out(raw)}"
     )
 
 
@@ -81,7 +82,8 @@ def as_vectors(raw: Any, batch: int, name: str, *, way_out: str = "") -> Tensor:
         if not way_out and isinstance(raw, Tensor) and raw.ndim > 2:
             way_out = "pool the features to one vector per image, for example with global_pool='avg'"
         raise InvalidArgumentError(
-            f"{name}: expected features of shape ({batch}, features), got {_kind(raw)}; {way_out or _way_out(raw)}"
+            f"{name}: expected features of shape ({batch}, features), got {_kind(raw)};"
+            f" {way_out or _way_out(raw, 'one feature vector per image')}"
         )
     return raw
 
@@ -133,7 +135,7 @@ def warn_of_probabilities(logits: Tensor, name: str) -> None:
         likeness = "log-probabilities (after scaling, all rows of the first batch have the same log-sum-exp)"
     if likeness:
         warn(
-            f"{name}: its outputs look like {likeness}, but detectors require logits. Pass the network without its"
+            f"{name}: the outputs look like {likeness}, but detectors require logits. Pass the network without its"
             " last step, or ignore this warning if the outputs are logits"
         )
 
@@ -166,18 +168,18 @@ def _kind(raw: object) -> str:
     if isinstance(raw, Tensor):
         return f"a tensor of shape {tuple(raw.shape)} and dtype {raw.dtype}"
     if isinstance(raw, Mapping):
-        return f"a {type(raw).__name__} with keys {', '.join(map(repr, raw))}"
+        return f"{type(raw).__name__} with keys {', '.join(map(repr, raw)) or '(none)'}"
     if isinstance(raw, tuple | list):
-        return f"a {type(raw).__name__} of {len(raw)} parts ({', '.join(type(r).__name__ for r in raw[:4])})"
-    return f"a {type(raw).__name__}"
+        return f"{type(raw).__name__} of {len(raw)} parts ({', '.join(type(r).__name__ for r in raw[:4])})"
+    return type(raw).__name__
 
 
-def _way_out(raw: object) -> str:
+def _way_out(raw: object, wanted: str = "logits, or use a network with a classifier") -> str:
     """Suggest a fix, with the parts that may be logits."""
     if isinstance(raw, tuple | list):
         raw = dict(enumerate(raw))
     parts = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", {})
     able = [k for k, v in parts.items() if isinstance(v, Tensor) and v.ndim == 2 and v.dtype.is_floating_point]
     if not able or isinstance(raw, Tensor):
-        return "wrap the network in a module that returns logits, or use a network with a classifier"
+        return f"wrap the network in a module that returns {wanted}"
     return f"select the part to use: {' or '.join(f'OODModule(..., output={k!r})' for k in able[:3])}"

@@ -98,7 +98,8 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
         if error.errno not in _NO_LOCKS:
             raise
         warn_here(
-            f"{path}: this file system does not support locks ({error.strerror}); let no other process write here"
+            f"{path}: this file system does not support locks ({error.strerror}); make sure that no"
+            f" other process writes to {path.parent}"
         )
     try:
         yield

@@ -56,7 +56,7 @@ def check_finite(
         if found.isfinite().all():
             kind, way_out = f"values beyond {LARGEST:g}", f"scale the values down, or {way_out}"
         raise InvalidArgumentError(
-            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({name_images(outputs, rows)});"
+            f"{owner!r}: found {kind} in {name} of {len(rows)} of {len(outputs)} images ({name_images(outputs, rows)});"
             f" {way_out}"
         )
 
@@ -103,7 +103,7 @@ def check_outputs(owner: object, outputs: object) -> None:
     """
     if not isinstance(outputs, Outputs):
         raise InvalidArgumentError(
-            f"{owner!r}: expected Outputs to score, got {type(outputs).__name__}; write Outputs(logits, features)"
+            f"{owner!r}: expected an Outputs object, got {type(outputs).__name__}; pass Outputs(logits, features)"
         )
 
 
@@ -208,7 +208,8 @@ def check_items(owner: str, name: str, value: object, kind: type) -> None:
     """
     if not isinstance(value, list | tuple) or not all(isinstance(item, kind) for item in value):
         hint = f"; write [{value!r}]" if isinstance(value, kind) else ""
-        raise InvalidArgumentError(f"{owner}: expected {name} to be a list of {kind.__name__}, got {value!r}{hint}")
+        expected = f"expected {name} to be a list of {kind.__name__} objects"
+        raise InvalidArgumentError(f"{owner}: {expected}, got {value!r}{hint}")
 
 
 def check_choice(owner: str, name: str, value: object, choices: Collection[object]) -> None:
@@ -323,8 +324,7 @@ def check_usual(usual: Tensor) -> bool:
     Args:
         usual: A single truth value.
     """
-    assumed = _deferred.get()
-    if assumed is None:
+    if (assumed := _deferred.get()) is None:
         return bool(usual)
     assumed.append(usual)
     return True

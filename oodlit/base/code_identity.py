@@ -43,8 +43,7 @@ def code_digest(values: Iterable[object]) -> str:
     roots = {kind.__module__.partition(".")[0] for kind in custom}
     files: dict[str, Path] = {}
     for kind in custom:
-        file = _file_of(kind.__module__)
-        if file is not None:
+        if (file := _file_of(kind.__module__)) is not None:
             _collect(kind.__module__, file, roots, folder_of(kind.__module__), files)
         if file is None or not isinstance(kind, type):  # several functions of one file can have one name
             digest.update(repr([*_compiled(kind)]).encode())
@@ -86,8 +85,7 @@ def _collect(module: str, file: Path, roots: set[str], folder: list[str], files:
     files[module] = file
     if file.suffix != ".py":
         return
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
-    for name in _imported(file, package):
+    for name in _imported(file, module if file.name == "__init__.py" else module.rpartition(".")[0]):
         if name in files or _is_known(name) or (found := _file_of(name, folder)) is None:
             continue
         if name.partition(".")[0] in roots or not any(folder in found.parents for folder in INSTALLED):

@@ -67,5 +67,5 @@ def import_object(path: str, what: str) -> Any:
 
 def import_hint(error: Exception) -> str:
     """What to do if a module does not exist; empty for other errors."""
-    is_missing = isinstance(error, ModuleNotFoundError)
-    return "; install the package of the module, or put the folder of the module on PYTHONPATH" if is_missing else ""
+    hint = "; install the package that contains it, or add the folder that contains it to PYTHONPATH"
+    return hint if isinstance(error, ModuleNotFoundError) else ""

@@ -102,13 +102,14 @@ class Head:
 
     def __post_init__(self) -> None:
         """Check shapes, upcast half precision, and store a missing bias as zeros."""
-        if self.weight.ndim != 2 or 0 in self.weight.shape:
-            raise InvalidArgumentError(f"Head: expected weight (classes, features), got {tuple(self.weight.shape)}")
-        bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
-        if bias.shape != self.weight.shape[:1]:
+        shape = tuple(self.weight.shape)
+        if len(shape) != 2 or 0 in shape:
+            raise InvalidArgumentError(f"Head: expected weight of shape (classes, features), got {shape}")
+        bias = self.weight.new_zeros(shape[0]) if self.bias is None else self.bias
+        if bias.shape != shape[:1]:
             raise InvalidArgumentError(
                 "Head: expected weight of shape (classes, features) and bias of shape (classes,), got weight of shape"
-                f" {tuple(self.weight.shape)} and bias of shape {tuple(bias.shape)}"
+                f" {shape} and bias of shape {tuple(bias.shape)}"
             )
         object.__setattr__(self, "weight", at_least_float32(self.weight.detach(), "Head.weight"))
         object.__setattr__(self, "bias", at_least_float32(bias.detach(), "Head.bias"))

@@ -104,19 +104,17 @@ class Outputs(Memo):
             _check_tensor(name, getattr(self, name))
         for name, activation in (self.hidden or {}).items():
             _check_tensor(f"hidden[{name!r}]", activation)
-        for name in ("logits", "features"):
-            value = getattr(self, name)
-            if value is None:
+        for name, axis in (("logits", "classes"), ("features", "features")):
+            if (value := getattr(self, name)) is None:
                 continue
             if value.ndim != 2:
+                fix = f"pool {name} to one vector per image" if value.ndim > 2 else "pass one row per image"
                 raise InvalidArgumentError(
-                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool {name} to"
-                    " one vector per image"
+                    f"Outputs: expected {name} of shape (batch, {axis}), got {tuple(value.shape)}; {fix}"
                 )
             object.__setattr__(self, name, at_least_float32(value, f"Outputs.{name}"))
         for name in ("labels", "groups"):
-            value = getattr(self, name)
-            if value is None:
+            if (value := getattr(self, name)) is None:
                 continue
             if value.ndim != 1 or value.dtype.is_floating_point or value.dtype.is_complex:
                 raise InvalidArgumentError(

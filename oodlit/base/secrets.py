@@ -28,9 +28,7 @@ _VALUE = re.compile(rf"""{_QUOTED}|(?:(?:Bearer|Basic)[ ]+)?[^\s,;&"')\]}}]+""",
 _PAIR = re.compile(rf"""(?i)([(\[]\s*)(["'])([\w.\-]+)\2(,\s*)({_QUOTED})(?=\s*[)\]])""")
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _ALWAYS = re.compile(r"passw(or)?d|passphrase|secret|credential|api_?key|connection_?string|authorization|signature")
-_LAST = frozenset(
-    {"auth", "bearer", "cookie", "cookies", "jwt", "key", "pass", "passcode", "pwd", "sas", "sig", "token"}
-)
+_LAST = {"auth", "bearer", "cookie", "cookies", "jwt", "key", "pass", "passcode", "pwd", "sas", "sig", "token"}
 _JOINED = ("accesskey", "accountkey", "privatekey", "sharedkey", "token")
 
 
@@ -60,8 +58,7 @@ def mask_address(address: str) -> str:
         >>> mask_address("shards/a-000000.tar")
         'shards/a-000000.tar'
     """
-    found = _SCHEME.match(address)
-    if not found:
+    if not (found := _SCHEME.match(address)):
         return address
     scheme, rest = found[0], address[found.end() :]
     host = re.split(r"[/?#]", rest, maxsplit=1)[0]

@@ -27,7 +27,7 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
         {'tpr': 0.9, 'rule': 'attained'}
         >>> load_yaml("tpr: 0.9\ntpr: 0.5")
         Traceback (most recent call last):
-        yaml.constructor.ConstructorError: key 'tpr' occurs twice; the first one is in line 1
+        yaml.constructor.ConstructorError: key 'tpr' occurs twice; the first one is on line 1
           in "<unicode string>", line 2, column 1:
             tpr: 0.5
             ^
@@ -36,8 +36,7 @@ def load_yaml(text: str, load: Callable[[str], Any] = yaml.safe_load) -> Any:
         raise yaml.YAMLError(f"expected at most {MAX_CHARACTERS:,} characters, got {len(text):,}")
     loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
-        if node is not None:
+        if (node := loader.get_single_node()) is not None:
             _count(node, {})
         return load(text)
     except RecursionError as error:
@@ -63,7 +62,8 @@ def _count(node: yaml.Node, known: dict[int, tuple[int, int]]) -> tuple[int, int
         number, depth = 1 + sum(n for n, _ in counts), 1 + max((d for _, d in counts), default=0)
         for found, limit, what in ((number, MAX_VALUES, "values"), (depth, MAX_DEPTH, "nested levels")):
             if found > limit:
-                message = f"expected at most {limit:,} {what}, got {found:,}; an alias (*name) counts in full"
+                expected = f"expected at most {limit:,} {what}, got {found:,}"
+                message = f"{expected}; each use of an alias (*name) counts like a copy of its value"
                 raise yaml.constructor.ConstructorError(None, None, message, node.start_mark)
         known[id(node)] = number, depth
     return known[id(node)]
@@ -76,6 +76,6 @@ def _check_keys(node: yaml.MappingNode) -> None:
             continue
         name = key.tag, key.value
         if name in seen:
-            message = f"key {key.value!r} occurs twice; the first one is in line {seen[name]}"
+            message = f"key {key.value!r} occurs twice; the first one is on line {seen[name]}"
             raise yaml.constructor.ConstructorError(None, None, message, key.start_mark)
         seen[name] = key.start_mark.line + 1

@@ -62,8 +62,8 @@ class FeatureCache(RunCallback):
             )
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                f"FeatureCache: omit limit_predict_batches={trainer.limit_predict_batches} of the Trainer, which cuts"
-                " data sets; for a trial, pass OODDataModule(..., max_images=...)"
+                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches} of the Trainer would record only"
+                " a part of each data set; omit it. For a trial, pass OODDataModule(..., max_images=...)"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)

@@ -79,9 +79,8 @@ class WithDetectors(RunCallback):
         self.results = None
         probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
         choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)
-        return self.record_run(
-            Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output, self.draw)
-        )
+        start = Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output, self.draw)
+        return self.record_run(start)
 
     def ended(self, recorder: Any) -> None:
         """Store the results of the run."""

@@ -27,8 +27,7 @@ def check(detectors: list[str] | None = None, *, only: str | None = None, plugin
     from oodlit.testing import check_detector, checks
     from oodlit.testing.conformance import import_factory
 
-    count = sum(only is None or only in name for name in checks())
-    if not count:
+    if not (count := sum(only is None or only in name for name in checks())):
         raise UnknownNameError.of("check", str(only), checks())
     paths, failed = _plugins() if plugins else ([], 0)
     for path, factory in {path: import_factory(path) for path in [*(detectors or ()), *paths]}.items():

@@ -125,8 +125,7 @@ class _Options:
         self.flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
         self.repeatable = {name for name, kind in kinds.items() if is_list(kind)}
         self.nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
-        lists = self.repeatable & self.nested
-        self.replacing = {name for name in lists if str in get_args(get_args(kinds[name])[0])}
+        self.replacing = {name for name in self.repeatable & self.nested if str in get_args(get_args(kinds[name])[0])}
         self.typed: set[str] = set()
 
     def option_of(self, name: str, *but: str) -> str:

@@ -140,8 +140,11 @@ def _check(given: dict[str, Any]) -> None:
             raise UsageError(f"--{name} must be at least {least}, got {given[name]}")
     _check_sources(given)
     _check_untrained(given)
-    if given["detectors"] is not None and given["fitted"] is not None:
-        raise UsageError("pass --detectors or --fitted, not both; --detectors null undoes the configuration file's")
+    for one, other in (("data", "benchmark"), ("detectors", "fitted")):
+        if given[one] is not None and given[other] is not None:
+            raise UsageError(
+                f"pass --{one} or --{other}, not both; if the configuration file has {one}, add --{one} null"
+            )
 
 
 def _check_sources(given: dict[str, Any]) -> None:
@@ -155,14 +158,12 @@ def _check_sources(given: dict[str, Any]) -> None:
         raise UsageError(missing_text([f"--{name}" for name in missing]))
     if given["incomplete"] and given["benchmark"] is None:
         raise UsageError("--incomplete requires --benchmark; with --data, use --data.complete=false instead")
-    if given["data"] is not None and given["benchmark"] is not None:
-        raise UsageError("pass --data or --benchmark, not both; if the configuration file has data, add --data null")
 
 
 def _check_untrained(given: dict[str, Any]) -> None:
     """Check that the network can be built again, with random weights."""
-    if given["untrained"] and (given["features"] or given["fitted"]):
-        raise UsageError("--untrained requires a network, and fits detectors for it; omit --features and --fitted")
+    if given["untrained"] and (extra := [f"--{name}" for name in ("features", "fitted") if given[name] is not None]):
+        raise UsageError(f"--untrained fits new detectors to a network with random weights; omit {' and '.join(extra)}")
     if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
             "--untrained builds the network again with random weights; expected --backbone to be a timm name, or a"

@@ -55,8 +55,10 @@ def export(
             raise UsageError(f"--bibtex and --prior: expected one folder of results, got {len(results)}")
     if len(chosen) > 1:
         raise UsageError(f"expected one format, got {', '.join(f'--{name}' for name in chosen)}")
-    if (prior is None and (max_risk, coverage) != (None, None)) or (prior is not None and metrics):
-        raise UsageError("--max_risk and --coverage require --prior; --prior and --metrics cannot be combined")
+    if prior is None and (max_risk, coverage) != (None, None):
+        raise UsageError("--max_risk and --coverage require --prior; add --prior FRACTION")
+    if prior is not None and metrics:
+        raise UsageError("pass --prior or --metrics, not both")
     detectors, metrics = (names and names_in(",".join(names)) for names in (detectors, metrics))
     from oodlit.cli.console import say
     from oodlit.cli.report import run_names

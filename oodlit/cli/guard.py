@@ -61,7 +61,7 @@ def check(results: "Results", limits: "Sequence[Limit]", *, name: str = "") -> i
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:
-        part = "finished part of the run" if interruption(results.run) else "images of the dry run"
+        part = "finished part of the run" if interruption(results.run) else "images of the trial"
         reach = f", for the {part}" if interruption(results.run) or results.run.dry_run else ""
         say(f"Within {'the limit' if len(limits) == 1 else f'all {len(limits)} limits'}{reach}")
     return int(bool(found))

@@ -27,8 +27,7 @@ def listing(kind: Kind, *, verbose: bool = False) -> None:
     """
     rows_of, num_columns = _KINDS[kind]
     fewest = 1 if kind == "detectors" else num_columns  # one line each, in any width
-    things = f"{kind} tables" if kind == "published" else kind
-    print_rows(rows_of(), num_columns, things, verbose=verbose, fewest=fewest)
+    print_rows(rows_of(), num_columns, kind.replace("published", "published tables"), verbose=verbose, fewest=fewest)
 
 
 def print_rows(
@@ -60,8 +59,8 @@ def print_rows(
                     if fact:
                         out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
     else:
-        last = num_columns if fewest is None else fewest
-        out.print(FirstFitting([_table(groups, number) for number in range(num_columns, last - 1, -1)]))
+        numbers = range(num_columns, (fewest or num_columns) - 1, -1)
+        out.print(FirstFitting([_table(groups, number) for number in numbers]))
     out.print(singular(f"{sum(map(len, groups.values()))} {things}"), style="dim", highlight=False)
 
 
@@ -188,7 +187,7 @@ def _published() -> Iterator[dict[str, str]]:
             values_for=", ".join(dict.fromkeys(figure.dataset for figure in figures)),
             source=table.source,
             networks="; ".join(f"{table.name}:{name} is {own}" for name, own in table.weights.items()),
-            tables=table.tables,
+            content=table.tables,
             rule=table.rule,
             url=table.url,
         )
@@ -199,7 +198,7 @@ def _published() -> Iterator[dict[str, str]]:
         detectors=len(cood.kappas()),
         values_for="levels of severity",
         source="I. Galil et al., A framework for benchmarking class-out-of-distribution detection, ICLR, 2023",
-        tables="severity curves, in the report of every run with a pool and in oodlit.results.published.cood",
+        content="severity curves, in reports of runs with severity levels and in oodlit.results.published.cood",
         rule="AUROC of eleven levels, easiest classes first; classes are ordered separately for every model",
         url="https://github.com/mdabbah/COOD_benchmarking",
     )
@@ -210,7 +209,7 @@ def _published() -> Iterator[dict[str, str]]:
         detectors=len({figure.method for figure in boxes}),
         values_for=", ".join(dict.fromkeys(figure.split for figure in boxes)),
         source="FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther OOD Object Detection",
-        tables="tables 2, 3 and 12-30, in the report of object detectors and in oodlit.objects.published.fmiyc",
+        content="tables 2, 3 and 12-30, in the report of object detectors and in oodlit.objects.published.fmiyc",
         rule="of boxes, see docs/objects.md",
         url="",
     )

@@ -132,7 +132,7 @@ def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
             text = inspect.getdoc(pkgutil.resolve_name(target)) or ""
             table.add_row(f"  {name}", text.partition(".\n")[0].removesuffix("."))
     console = Console(stderr=not asked)
-    intro = "" if words else "Find out what a trained image classifier should reject.\n\n"
+    intro = "" if words else "Measure how well OOD detectors recognize images that a classifier should reject.\n\n"
     console.print(escape(f"usage: {_prog(words)} COMMAND [options]\n\n{intro}Commands:"), highlight=False)
     console.print(table, highlight=False)
     console.print(f"\nRun '{_prog(words)} COMMAND --help' for details.", highlight=False)

@@ -28,14 +28,13 @@ def detector(name: str, *, fitted: bool = False, out: Path | None = None) -> Non
         out: new folder (default: oodlit-NAME)
     """
     if not (name.isidentifier() and name.isascii() and name[0].isupper()):
-        raise UsageError(f"expected the name of a class, such as MyScore, got {name!r}")
+        raise UsageError(f"expected the name of a class with an initial capital (A-Z), such as MyScore, got {name!r}")
     from oodlit.base.atomic import write_text
     from oodlit.cli.console import say
     from oodlit.detectors import detectors
     from oodlit.detectors.contract.class_paths import snake_case
 
-    key = snake_case(name)
-    if key in detectors():
+    if (key := snake_case(name)) in detectors():
         raise UsageError(f"oodlit already has a detector {key!r}; choose another name")
     words = {"name": name, "key": key, "module": f"oodlit_{key}", "package": f"oodlit-{key.replace('_', '-')}"}
     folder = out or Path(words["package"])

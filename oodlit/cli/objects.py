@@ -147,7 +147,7 @@ def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) 
         raise UsageError(f"{option}: expected NAME=FILE, got {wrong[0]!r}; write several files as NAME=FILE,NAME=FILE")
     files = {name: Path(file) for name, _, file in named}
     if len(files) < len(named):
-        raise UsageError(f"{option}: {text!r} repeats the name of a split")
+        raise UsageError(f"{option}: {text!r} repeats the name of a split; write each split once")
     if like is not None and files.keys() != like.keys():
         raise UsageError(f"{option}: expected the splits of --annotations ({', '.join(like)}), got {', '.join(files)}")
     return files

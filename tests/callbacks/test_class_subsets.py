@@ -47,6 +47,10 @@ def subset(module: OODModule, chosen) -> OODModule:
     return OODModule(module.network, name="tiny", class_subset=chosen)
 
 
+class MyLinear(nn.Linear):
+    """A layer that may compute anything."""
+
+
 def test_a_cut_network_returns_the_logits_of_the_kept_classes() -> None:
     full = make_module()
     cut, images = subset(full, [4, 1, 2]), torch.rand(5, 3, 8, 8)
@@ -61,8 +65,13 @@ def test_a_cut_network_returns_the_logits_of_the_kept_classes() -> None:
     assert subset(cut, ["a", "b", "c"]).class_subset == ()  # has this number of classes
     assert cut.arguments is not None
     assert cut.arguments["class_subset"] == [1, 2, 4]
-    with pytest.raises(InvalidArgumentError, match="final linear layer"):
-        OODModule(nn.Sequential(nn.Flatten(), nn.Linear(4, 4)), features_only=True, class_subset=[0, 1])
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(4, 4))
+    with pytest.raises(InvalidArgumentError, match=r"a final Linear, .* no classifier; omit class_subset"):
+        OODModule(plain, features_only=True, class_subset=[0, 1])
+    with pytest.raises(InvalidArgumentError, match=r"torch\.jit, .* inspected; omit class_subset"):
+        OODModule(torch.jit.trace(plain, torch.rand(2, 4)), class_subset=[0, 1])
+    with pytest.raises(InvalidArgumentError, match=r"a final Linear, .*; name it with .*head='\.\.\.'"):
+        OODModule(nn.Sequential(nn.Flatten(), MyLinear(4, 4)), class_subset=[0, 1])
 
 
 def test_images_of_other_classes_are_left_out_or_become_an_ood_set() -> None:
@@ -127,7 +136,13 @@ def test_classes_by_index_name_and_wnid() -> None:
     assert chosen_indices(None, NAMES) == chosen_indices([], NAMES) == ()
     assert chosen_indices([wnids()[7], class_names()[3], 1], (), 1000) == (1, 3, 7)
     assert chosen_indices([wnids()[7], "goldfish"], class_names()) == (1, 7)
-    for chosen, match in (([0, 6], "from 0 to 5"), ([1, 1], "got 1 twice"), ([-1, 2], "from 0"), ("ant", "a list")):
+    for chosen, match in (
+        ([0, 6], "from 0 to 5"),
+        ([1, 1], "1 is the same as another"),
+        (["bee", 1], "1 is the same"),
+        ([-1, 2], "from 0"),
+        ("ant", "a list"),
+    ):
         with pytest.raises(InvalidArgumentError, match=match):
             chosen_indices(chosen, NAMES)
     with pytest.raises(UnknownNameError, match="ant"):

@@ -25,9 +25,9 @@ QUICK = [("detector", 2), ("killed", 0), ("unprintable", 0), ("asked", 2)]
 
 def check_ended(ended: list[Ended], what: str, victim: int) -> None:
     place = r"\((failing_script|termination).py, line \d+\); see the output of that process"
-    cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)} {place}"
+    cause = rf"rank {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)} {place}"
     if what == "killed":
-        cause = f"process {victim} of {PROCESSES} disappeared"
+        cause = f"rank {victim} of {PROCESSES} disappeared"
     for rank, one in enumerate(ended):
         assert one.code != 0, rank
         assert "done" not in one.stdout
@@ -64,7 +64,7 @@ def test_runs_of_the_same_processes_are_distinguished(tmp_path):
     assert all(one.code for one in ended)
     assert ended[0].stdout.split() == ["forgiven", "well"]
     assert ended[1].stdout.split() == ["well"]
-    assert re.search(r"process 1 of 2 on \S+ failed: TypeError: the backbone of one process", ended[0].stderr)
+    assert re.search(r"rank 1 of 2 on \S+ failed: TypeError: the backbone of one process", ended[0].stderr)
 
 
 def test_runs_leave_no_threads_and_files_behind(tmp_path):

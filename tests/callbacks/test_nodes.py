@@ -58,7 +58,7 @@ def test_a_node_that_fails_is_named_on_the_other(tmp_path):
     each = list(of_slurm())
     ended = run_function(failing_script.main, *arguments, folder=tmp_path / "logs", each=each, timeout=120)
     assert all(one.code for one in ended)
-    assert re.search(r"process 1 of 2 on \S+ failed: TypeError: the backbone of one process", ended[0].stderr)
+    assert re.search(r"rank 1 of 2 on \S+ failed: TypeError: the backbone of one process", ended[0].stderr)
 
 
 def torchrun(module: str, *arguments: object) -> list[list[str]]:
@@ -90,7 +90,7 @@ def test_torchrun_tells_why_a_process_failed(tmp_path, what, cause):
     ended = run_commands(commands, tmp_path / "logs", each=[{}, {}], timeout=300)
     assert all(one.code for one in ended)
     assert max(one.seconds for one in ended) - min(one.seconds for one in ended) < 60
-    assert all(re.search(rf"process 3 of 4 .*{cause}", one.stderr) for one in ended), ended[0].stderr[-3000:]
+    assert all(re.search(rf"rank 3 of 4 .*{cause}", one.stderr) for one in ended), ended[0].stderr[-3000:]
 
 
 @pytest.mark.slow
@@ -101,4 +101,4 @@ def test_processes_that_lightning_starts(tmp_path, strategy, victim):
     assert ended.code != 0
     assert "ValueError: the detector of one process" in ended.stderr
     if strategy == "ddp":  # of those that are spawned, the parent shows the first to end
-        assert re.search(rf"process {victim} of 2 on \S+ failed: ValueError: the detector", ended.stderr)
+        assert re.search(rf"rank {victim} of 2 on \S+ failed: ValueError: the detector", ended.stderr)

@@ -91,7 +91,7 @@ def check_killed(folder: Path, sizes: tuple[int, int, int], cut: Cut, again: Cut
     assert ended[cut.victim].code == code or all(one.code == 0 for one in ended)  # fewer batches than that
     if ended[cut.victim].code:
         assert all(one.code for one in ended), "a process ended well without another one"
-        gone = f"process {cut.victim} of {cut.processes} {ENDS[cut.end]}"
+        gone = f"rank {cut.victim} of {cut.processes} {ENDS[cut.end]}"
         assert all(re.search(gone, one.stderr) for rank, one in enumerate(ended) if rank != cut.victim)
         launch(recorded_run, sizes, folder / "several", again)
     check_same(folder / "several", folder / "one")

@@ -128,7 +128,7 @@ def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFi
         ("--backbone=test_resnet_typo", "unknown backbone 'test_resnet_typo'; did you mean"),
         ("--head=zapp", "zapp"),
         ("--max_batches=x", "--max_batches"),
-        ("--fitted=there", "not both; --detectors null undoes the configuration file's"),
+        ("--fitted=there", "not both; if the configuration file has detectors, add --detectors null"),
     ],
 )
 def test_wrong_classes_in_a_run(option: str, message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:

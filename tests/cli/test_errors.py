@@ -61,7 +61,7 @@ STREAM = STREAMS % "[{class_path: shard_stream, init_args: {shards: s, %s}}]"
 KNN = "--detectors=[MSP, {class_path: KNN, init_args: %s}]"
 REACT = "--detectors=[{class_path: ReAct, init_args: {then: %s}}]"
 NET = "--backbone={class_path: own_of_errors.Net, init_args: %s}"
-ABSENT = "; install the package of the module, or put the folder of the module on PYTHONPATH"
+ABSENT = "; install the package that contains it, or add the folder that contains it to PYTHONPATH"
 HELP = " (see 'oodlit evaluate --help')"
 
 

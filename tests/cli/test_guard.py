@@ -223,7 +223,7 @@ def test_a_trial_is_never_a_pass(folder: str, tmp_path: Path, capsys: pytest.Cap
     assert "this run read only a part of each data set (limit_predict_batches=2). Limits require" in err
     assert (out, err.count("\n")) == ("", 1)
     assert main([*call, "--allow_unfinished"]) == 0
-    assert "Within the limit, for the images of the dry run\n" in capsys.readouterr().out
+    assert "Within the limit, for the images of the trial\n" in capsys.readouterr().out
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined .NaN.")

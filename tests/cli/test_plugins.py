@@ -126,7 +126,7 @@ def test_every_problem_is_one_sentence_that_names_the_package(package: None) -> 
     assert {name: text.removeprefix(start[name]) for name, text in problems.items()} == {
         "Knn": "oodlit already uses this name; choose another name",
         "Unset": "expected a default for every setting of a plug-in, got none for k",
-        "Other": "its code names it 'Mine'; give the entry point the same name",
+        "Other": "expected the entry point to have the name of its item, 'Mine'; rename the entry point",
         "Number": "expected a subclass of oodlit.detectors.Detector without abstract methods, got 3",
         "Nowhere": "cannot load no_such_module:Nowhere (ModuleNotFoundError: No module named 'no_such_module')",
     }

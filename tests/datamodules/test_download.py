@@ -178,9 +178,24 @@ def test_check_counts_a_folder_of_images(
 def test_sets_with_a_login_are_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "get", "imagenet_val", "--out", str(tmp_path)]) == 1
     shown = capsys.readouterr().out
-    assert "register at https://image-net.org" in shown
+    assert "cannot be downloaded by this command. Register at https://image-net.org" in shown
+    assert f"Put the files into {tmp_path / 'imagenet_val'}" in shown
     assert main(["data", "get", "nincoo"]) == 2
     assert "did you mean 'ninco'" in capsys.readouterr().err
+
+
+def test_generated_images_need_no_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "get", "unit_tests", "--out", str(tmp_path)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "unit_tests: nothing to download, because a run generates the images"
+
+
+def test_a_set_without_a_published_number_is_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "species" / "fungi").mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(tmp_path / "species" / "fungi" / "1.png")
+    assert main(["data", "check", str(tmp_path)]) == 0
+    shown = capsys.readouterr().out
+    assert "1 image, not compared, because no published number is known; next: oodlit shards build species" in shown
 
 
 def test_the_list_names_a_way_for_every_set(capsys: pytest.CaptureFixture[str]) -> None:

@@ -270,7 +270,7 @@ def test_training_scores_of_a_bank_are_noted() -> None:
     ("make_it", "message"),
     [
         (lambda: Combined([]), "Combined: expected at least one part, got none"),
-        (lambda: Combined(MSP()), r"expected parts to be a list of Detector, got MSP\(\); write \[MSP\(\)\]"),
+        (lambda: Combined(MSP()), r"expected parts to be a list of Detector objects, got MSP\(\); write \[MSP\(\)\]"),
         (lambda: Combined([MSP(), MSP()]), r"expected every part once, got MSP\(\) twice"),
         (lambda: Combined([MSP()], "test"), "expected calibration to be 'train' or 'validation', got 'test'"),
         (lambda: Combined([ODIN()]), r'ODIN\(\), which reads images, model; set calibration="validation"'),

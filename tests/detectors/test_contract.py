@@ -219,7 +219,7 @@ def test_no_presets() -> None:
 @pytest.mark.parametrize("detector", [MSP(), Mahalanobis(), ASH()], ids=repr)
 def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
     for wrong in (torch.ones(1, 2), np.ones((1, 2)), [Outputs(torch.ones(1, 2))], None):
-        message = rf"expected Outputs to score, got {type(wrong).__name__}; write Outputs\(logits, features\)"
+        message = rf"expected an Outputs object, got {type(wrong).__name__}; pass Outputs\(logits, features\)"
         with pytest.raises(InvalidArgumentError, match=message):
             detector.score(wrong)
 

@@ -230,10 +230,10 @@ def test_values_that_are_not_finite_are_refused(make: Callable[[], Detector], va
         outputs = Outputs(
             spoilt["logits"], spoilt["features"], train.labels, keys=[f"set/{i}" for i in range(len(train))]
         )
-        message = rf"1 of {len(train)} images have {kind} in {field} \(first: set/1\)"
+        message = rf"found {kind} in {field} of 1 of {len(train)} images \(first: set/1\)"
         with pytest.raises(InvalidArgumentError, match=message):
             detector.score(outputs)
-        with pytest.raises(InvalidArgumentError, match=rf"have {kind} in {field} \(first rows: 1\)"):
+        with pytest.raises(InvalidArgumentError, match=rf"found {kind} in {field} .*\(first rows: 1\)"):
             detector.score(Outputs(spoilt["logits"], spoilt["features"]))
         if any(field in kind_.needs for kind_ in detector.required_statistics):
             with pytest.raises(InvalidArgumentError, match=message):

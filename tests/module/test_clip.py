@@ -84,9 +84,9 @@ def test_bad_arguments(concepts: Tensor, scale: float) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0.0, 0.0], r"finite, nonzero concept .* got none for 1 of 3 classes \(first: 1\)"),
-        ([float("nan"), 1.0], r"finite, nonzero concept .* got none for 1 of 3 classes"),
-        ([float("inf"), 1.0], r"finite, nonzero concept .* got none for 1 of 3 classes"),
+        ([0.0, 0.0], r"finite, nonzero concept .* infinite concept for 1 of 3 classes \(first class indices: 1\)"),
+        ([float("nan"), 1.0], r"finite, nonzero concept .* infinite concept for 1 of 3 classes"),
+        ([float("inf"), 1.0], r"finite, nonzero concept .* infinite concept for 1 of 3 classes"),
     ],
 )
 def test_concepts_without_direction_are_refused(row: list[float], message: str) -> None:

@@ -96,6 +96,8 @@ def test_part_of_the_output():
     assert torch.equal(module(IMAGES).features, IMAGES.mean(dim=(2, 3)))
     with pytest.raises(InvalidArgumentError, match="output='pooled'"):
         OODModule(Two(), features_only=True)(IMAGES)
+    with pytest.raises(InvalidArgumentError, match=r"expected features .*returns one feature vector per image"):
+        OODModule(nn.Flatten(0), features_only=True)(IMAGES)
 
 
 def test_head_contradicts_features_only():

@@ -280,3 +280,20 @@ def test_a_positive_scale_behind_the_head_belongs_to_it(end):
 )
 def test_another_step_behind_the_head_is_none_of_it(end):
     assert "not a linear function" in OODModule(Tempered(end)).probe(IMAGES).head_problem
+
+
+class BentDistilled(TinyDistilledNet):
+    """The mean of two heads, which is then bent."""
+
+    def get_classifier(self):
+        return self.head, self.head_dist
+
+    def forward(self, images):
+        return super().forward(images) ** 3
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*(the features do not determine|outputs look like)")
+def test_each_of_several_layers_is_quoted():
+    problem = OODModule(BentDistilled(6)).probe(IMAGES).head_problem
+    assert "of the input of layers 'head' and 'head_dist' (largest" in problem

@@ -51,7 +51,7 @@ def test_half_precision_weights_without_matching_precision_are_refused():
     module = OODModule(plain().bfloat16())
     for precision in (None, Precision()):
         with pytest.raises(
-            InvalidArgumentError, match=r"weights in torch.bfloat16\).* Set precision=\.\.\. of the Trainer"
+            InvalidArgumentError, match=r"weights in torch.bfloat16\).* In a Trainer, pass precision='bf16-true'"
         ):
             module.probe(IMAGES, precision=precision)
 

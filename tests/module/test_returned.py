@@ -58,7 +58,7 @@ PLAIN = OODModule(Gives(lambda y, _: y))
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.logits, OODModule.probe])
 def test_several_outputs_are_refused_with_a_suggestion(give, call):
     """Two matrices are not silently averaged as logits."""
-    with pytest.raises(InvalidArgumentError, match=r"got a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
+    with pytest.raises(InvalidArgumentError, match=r"got (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
         call(OODModule(Gives(give)), IMAGES)
 
 
@@ -102,9 +102,11 @@ def test_messages_name_the_parts_that_may_be_logits(give, hint):
 
 @pytest.mark.parametrize("output", [2, "scores"])
 def test_a_missing_part_is_refused(output):
-    with pytest.raises(InvalidArgumentError, match=f"a tuple of 2 parts .* output={output!r} selects nothing"):
+    with pytest.raises(InvalidArgumentError, match=f"output={output!r} to select .*, got tuple of 2 parts .*; select"):
         OODModule(Gives(lambda y, f: (y, f)), output=output)(IMAGES)
-    with pytest.raises(InvalidArgumentError, match=f"a tensor of shape .* output={output!r} selects nothing"):
+    with pytest.raises(
+        InvalidArgumentError, match=f"output={output!r} .*, got a tensor of shape .*; omit output={output!r}"
+    ):
         OODModule(Gives(lambda y, _: y), output=output)(IMAGES)
 
 

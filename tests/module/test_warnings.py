@@ -51,7 +51,7 @@ class Gated(nn.Module):
 )
 def test_features_that_do_not_determine_the_logits_are_warned_about_once(network, width, layer):
     module = OODModule(network)
-    message = rf"the features do not determine the logits. They are the {width} inputs of layer '{layer}'; "
+    message = rf"the features do not determine the logits. The features are the {width} inputs of layer '{layer}'; "
     with pytest.warns(UserWarning, match=message):
         module.probe(IMAGES)
     module(IMAGES)  # once is enough: a second warning would be an error here
@@ -72,7 +72,7 @@ LOOK = {
 @pytest.mark.filterwarnings(FEATURES)
 @pytest.mark.parametrize("end", LOOK.values(), ids=LOOK)
 def test_outputs_that_look_like_probabilities_are_warned_about(end):
-    with pytest.warns(UserWarning, match=r"^Gives: its outputs look like (log-)?probabilities"):
+    with pytest.warns(UserWarning, match=r"^Gives: the outputs look like (log-)?probabilities"):
         OODModule(Gives(end)).probe(IMAGES)
 
 

@@ -78,9 +78,9 @@ def test_a_run_that_ends_before_its_fit_leaves_the_results_of_an_earlier_one(
 def test_two_processes_end_together_and_resume(tmp_path, sets, expected, what, victim) -> None:
     out = tmp_path / "out"
     both = ended(2, sets, out, what, "scoring", victim)
-    cause = rf"process {victim} of 2 on \S+ failed: {CAUSES.get(what)}; see the output of that process"
+    cause = rf"rank {victim} of 2 on \S+ failed: {CAUSES.get(what)}; see the output of that process"
     if what == "killed":
-        cause = f"process {victim} of 2 disappeared"
+        cause = f"rank {victim} of 2 disappeared"
     assert all(one.code for one in both)
     assert both[victim].code == {"asked": ASKED, "failed": 1, "killed": KILLED}[what]
     assert not any("done" in one.stdout for one in both)

@@ -246,7 +246,7 @@ def test_exports_to_a_missing_folder_name_the_folder(results, tmp_path, export):
 def test_data_sets_that_are_no_list_are_refused(given):
     with pytest.raises(REFUSED, match="expected datasets to be a list of DatasetInfo" + OR_TYPE):
         Results.from_scores(run_scores(), given, DETECTORS)
-    with pytest.raises(InvalidArgumentError, match=r"R: expected datasets to be a list of DatasetInfo, got "):
+    with pytest.raises(InvalidArgumentError, match=r"R: expected datasets to be a list of DatasetInfo objects, got "):
         check_items("R", "datasets", given, DatasetInfo)
 
 

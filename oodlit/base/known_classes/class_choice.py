@@ -53,8 +53,8 @@ def chosen_indices(chosen: ClassChoice, names: Sequence[str], count: int = 0) ->
             upper = f"to {count - 1}" if count else "upwards"
             raise InvalidArgumentError(f"class_subset: expected class indices from 0 {upper}, got {one!r}")
     found = [known[one] if isinstance(one, str) else int(one) for one in classes]
-    if twice := [one for place, one in enumerate(classes) if found[place] in found[:place]]:
-        raise InvalidArgumentError(f"class_subset: expected different classes, got {twice[0]!r} twice")
+    if same := [one for place, one in enumerate(classes) if found[place] in found[:place]]:
+        raise InvalidArgumentError(f"class_subset: expected different classes, but {same[0]!r} is the same as another")
     if len(found) < 2:
         raise InvalidArgumentError(f"class_subset: expected at least two different classes, got only {classes[0]!r}")
     return tuple(sorted(found))

@@ -101,9 +101,9 @@ def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:
         >>> name_problem("Knn", "Knn", {"KNN": 1})
         'oodlit already uses this name; choose another name'
         >>> name_problem("Mine", "Other", {})
-        "its code names it 'Other'; give the entry point the same name"
+        "expected the entry point to have the name of its item, 'Other'; rename the entry point"
     """
     if name != own:
-        return f"its code names it {own!r}; give the entry point the same name"
+        return f"expected the entry point to have the name of its item, {own!r}; rename the entry point"
     taken = plain(name) in map(plain, built_in)
     return "oodlit already uses this name; choose another name" if taken else ""

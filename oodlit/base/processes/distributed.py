@@ -79,8 +79,7 @@ def gather_rows(group: Group, value: Tensor, sizes: Sequence[int], *, is_shared:
         if size and rank == dist.get_rank(group):
             part.copy_(value)
         if size:
-            source = rank if group is None else dist.get_global_rank(group, rank)
-            dist.broadcast(part, src=source, group=group)
+            dist.broadcast(part, src=rank if group is None else dist.get_global_rank(group, rank), group=group)
         start += size
     return result
 

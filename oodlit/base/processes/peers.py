@@ -93,7 +93,7 @@ class Peers:
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: from the store
             if self._is_open and not self._is_over():
                 _log.warning(
-                    "process %d cannot connect to the other processes to exchange errors (%s). If another process"
+                    "rank %d cannot connect to the other processes to exchange errors (%s). If another process"
                     " fails, this process only stops at a timeout, or when the launcher ends it",
                     self.rank,
                     error,
@@ -138,8 +138,7 @@ class Peers:
 
     def _connect(self, store: Any) -> None:
         """Other processes: connect to process 0."""
-        place = json.loads(store.get(self.key))
-        if place is None:
+        if (place := json.loads(store.get(self.key))) is None:
             return
         with _reach(place["hosts"], place["port"]) as connection, connection.makefile("r", encoding="utf-8") as lines:
             _send(connection, {"token": place["token"], "rank": self.rank})
@@ -167,7 +166,7 @@ class Peers:
                 self._hear(other, message.get("cause", ""))
                 if "cause" in message:
                     _send(connection, {"heard": True})
-        self._hear(other, "" if is_done else f"process {other} of {self.world_size} disappeared (crashed or stopped)")
+        self._hear(other, "" if is_done else f"rank {other} of {self.world_size} disappeared (crashed or stopped)")
 
     def _hear(self, other: int, cause: str) -> None:
         """Record the first cause, forward it, and make sure that this process ends."""
@@ -179,7 +178,7 @@ class Peers:
                 self._send_to_all({"cause": cause}, but=other)
             self._news.notify_all()
         if is_first:
-            _log.error("process %d of %d stops because %s", self.rank, self.world_size, cause)
+            _log.error("rank %d of %d stops because %s", self.rank, self.world_size, cause)
             _start_thread(self._end_in_time)
 
     def _end_in_time(self) -> None:
@@ -245,7 +244,7 @@ def tell(error: BaseException) -> None:
         peers.wait_for_cause()
     if peers.cause and not isinstance(error, ProcessFailedError):
         add_note(error, peers.cause)
-    peers.tell(describe(error, f"process {peers.rank} of {peers.world_size} on {socket.gethostname()}"))
+    peers.tell(describe(error, f"rank {peers.rank} of {peers.world_size} on {socket.gethostname()}"))
     peers.close(is_done=False)
     _current = None
     _start_thread(_end_after_main, peers.cause)
@@ -280,8 +279,8 @@ def describe(error: BaseException, who: str) -> str:
     """Describe an error for the other processes.
 
     Example:
-        >>> describe(ValueError("no such class"), "process 1 of 3 on node7")
-        'process 1 of 3 on node7 failed: ValueError: no such class; see the output of that process'
+        >>> describe(ValueError("no such class"), "rank 1 of 3 on node7")
+        'rank 1 of 3 on node7 failed: ValueError: no such class; see the output of that process'
     """
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""

@@ -72,7 +72,7 @@ class WordEmbeddings:
             InvalidArgumentError: The file is missing or damaged, or is another file.
         """
         if not Path(file).is_file():
-            raise InvalidArgumentError(f"expected a file of word embeddings, but {file} does not exist")
+            raise InvalidArgumentError(f"expected a file of word embeddings, but there is no file {file}")
         try:
             with safe_open(file, framework="pt") as opened:
                 tensors = [opened.get_tensor(name) for name in ("embeddings", "is_adjective")]

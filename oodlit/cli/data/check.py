@@ -22,8 +22,7 @@ def check(folder: Path) -> int:
     from oodlit.cli.console import say
     from oodlit.datamodules import descriptions
 
-    found = [about for name, about in descriptions().items() if (folder / name).is_dir()]
-    if not found:
+    if not (found := [about for name, about in descriptions().items() if (folder / name).is_dir()]):
         raise DataError(f"{folder}: expected subfolders named as in 'oodlit data list', such as {folder / 'ninco'}")
     failed = 0
     for about in found:
@@ -64,4 +63,6 @@ def _lines(about: "DatasetDescription", folder: Path) -> list[str]:
     with status(f"counting {places[0]}"):
         listing = list_set(about, places[0])
     next_step = f"oodlit shards build {about.name} {places[0]} --out shards/{about.name}"
-    return [*lines, f"{len(listing):,} images, as published; next: {next_step}"]
+    is_known = about.expected_count or about.per_group
+    count = "as published" if is_known else "not compared, because no published number is known"
+    return [*lines, f"{len(listing):,} images, {count}; next: {next_step}"]

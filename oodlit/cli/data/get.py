@@ -22,8 +22,12 @@ def get(name: str, *, out: Path = Path("data")) -> int:
 
     about = describe(name)
     say(f"{about.title}; license: {about.licence}")
+    how = about.by_hand or f"see {about.source}"
+    if about.source.startswith("generated"):
+        say(f"{name}: {how}")
+        return 0
     if about.by_hand or not about.files:
-        say(f"{name} cannot be downloaded by this command: {about.by_hand or f'see {about.source}'}")
+        say(f"{name} cannot be downloaded by this command. {how[0].upper()}{how[1:]}.")
         say(f"Put the files into {out / name}, then run: oodlit data check {out}")
         return 1
     columns = TextColumn("{task.description}"), BarColumn(bar_width=30), DownloadColumn(), TransferSpeedColumn()

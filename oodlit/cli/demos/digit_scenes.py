@@ -152,8 +152,7 @@ def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random
         for _ in range(0 if number % 10 == 9 else int(rng.integers(1, MOST + 1))):
             ink, label = next(objects)
             ink = _scaled(ink, int(rng.integers(DIGIT[0], DIGIT[1] + 1)))
-            place = _free_place(ink.shape, (height, width), boxes, rng)
-            if place is None:
+            if (place := _free_place(ink.shape, (height, width), boxes, rng)) is None:
                 continue
             x, y = place
             window = picture[y : y + ink.shape[0], x : x + ink.shape[1]]

@@ -121,5 +121,4 @@ def _layer(width: int, out: int) -> nn.Sequential:
 
 def detection_loss(network: nn.Module, batch: tuple[list[Tensor], list[dict[str, Tensor]]]) -> Tensor:
     """Sum of the losses of a torchvision detector on images and targets."""
-    losses: dict[str, Tensor] = network(*batch)
-    return torch.stack(list(losses.values())).sum()
+    return torch.stack(list(network(*batch).values())).sum()
