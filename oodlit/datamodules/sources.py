@@ -180,8 +180,7 @@ class FileSource(IndexedSource):
         if root is None:
             root = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""  # noqa: PTH120
         root = os.path.abspath(root)  # noqa: PTH100
-        outside = [name for name in names if not Path(name).is_relative_to(root)]
-        if outside:
+        if outside := [name for name in names if not Path(name).is_relative_to(root)]:
             raise InvalidArgumentError(f"FileSource: {outside[0]!r} is outside root {root!r}; pass another root")
         self.paths = names
         self.keys = [escape_key(Path(name).relative_to(root).as_posix()) for name in names]

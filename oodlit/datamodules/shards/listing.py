@@ -89,17 +89,16 @@ def map_files(
         if found is not None:
             assignments[path] = found
     if not assignments:
-        raise _NoImageError(files, source)
+        raise _no_image(files, source)
     return Listing(files, assignments, tuple(class_names))
 
 
-class _NoImageError(DataError):
-    def __init__(self, files: Files, source: object) -> None:
-        some = f" (first: {', '.join(map(repr, list(files.paths)[:3]))})" if files.paths else ""
-        where = f"{source}: " if isinstance(source, str | Path) else ""
-        super().__init__(
-            f"{where}found no image of the data set among {len(files.paths)} files{some}; check the path and the layout"
-        )
+def _no_image(files: Files, source: object) -> DataError:
+    some = f" (first: {', '.join(map(repr, list(files.paths)[:3]))})" if files.paths else ""
+    where = f"{source}: " if isinstance(source, str | Path) else ""
+    return DataError(
+        f"{where}found no image of the data set among {len(files.paths)} files{some}; check the path and the layout"
+    )
 
 
 def class_listing(
@@ -133,7 +132,7 @@ def class_listing(
     images = [path for path in files.paths if is_image(path)]
     others = [path for path in files.paths if not is_image(path)]
     if not images:
-        raise _NoImageError(files, source)
+        raise _no_image(files, source)
     _check_unpacked(others, images)
     if others:
         warn(f"{len(others)} files without an image extension (first: {others[0]!r}) are left out")

@@ -94,8 +94,7 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
     """
     zeros = tarfile.BLOCKSIZE
     while chunk := read(2**16):
-        rest = chunk.lstrip(b"\0")
-        if rest:
+        if rest := chunk.lstrip(b"\0"):
             return (
                 f"data after the end-of-archive marker, at byte {position + len(chunk) - len(rest)}, would be"
                 " ignored; if several archives were concatenated, pass them one by one"

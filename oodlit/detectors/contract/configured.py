@@ -29,8 +29,7 @@ class Configured(nn.Module):
             InvalidArgumentError: The constructor did not store an argument under its own name.
         """
         stored = self._stored
-        lost = [name for name in parameters_of(type(self)) if name not in stored]
-        if lost:
+        if lost := [name for name in parameters_of(type(self)) if name not in stored]:
             raise InvalidArgumentError(
                 f"{self!r}: the constructor argument {lost[0]!r} is not stored under its own name; write"
                 f" self.{lost[0]} = {lost[0]}"

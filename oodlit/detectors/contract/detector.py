@@ -127,8 +127,7 @@ class Detector(Configured, ABC):
         """
         self.require_head(head)
         given = Statistics() if statistics is None else statistics
-        missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
-        if missing:
+        if missing := [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]:
             raise RequirementError(
                 f"{self!r}: expected training images to fit on, got none (missing statistics: {', '.join(missing)}); "
                 "call oodlit.detectors.fit([...], batches, head) with at least one image"
@@ -341,8 +340,7 @@ class Detector(Configured, ABC):
         needs = self.required_needs
         if "head" in needs and facts.head_problem:
             return f"needs the linear head; {facts.head_problem}"
-        absent = sorted(needs - facts.available - {"head"})
-        if absent:
+        if absent := sorted(needs - facts.available - {"head"}):
             is_beyond = facts.hint and not {"images", "hidden", "model"}.isdisjoint(absent)
             needed = " and ".join(_WORDS.get(name, name) for name in absent)
             return f"needs {needed}" + (facts.hint if is_beyond else f", which {facts.name} does not provide")

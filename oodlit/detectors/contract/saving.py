@@ -96,8 +96,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
         ...     load(folder)[0]
         {'energy': Energy(temperature=2.0)}
     """
-    unfitted = [name for name, detector in detectors.items() if not detector.is_fitted]
-    if unfitted:
+    if unfitted := [name for name, detector in detectors.items() if not detector.is_fitted]:
         raise NotFittedError(f"cannot save unfitted detectors: {', '.join(unfitted)}; fit them first")
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
@@ -204,8 +203,7 @@ def _detectors(
                 owner, _, buffer = path.rpartition(".")
                 # Copied: tensors in the file are not aligned, which can change the rounding of products.
                 detector.get_submodule(owner).register_buffer(buffer, value.clone())
-        missing = sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()})
-        if missing:
+        if missing := sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()}):
             raise KeyError(f"{entry['name']}: missing tensor {missing[0]}")
         detector.restore(entry.get("shapes", {}), entry.get("notes", ()), fitted_on)
         detectors[entry["name"]] = detector

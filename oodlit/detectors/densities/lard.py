@@ -116,7 +116,9 @@ class LaRD(Detector):
         reduced = self._reduce(values)
         if self.density == "mahalanobis":
             labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
-            state = _class_gaussians(reduced, labels)
+            moments = ClassMoments()
+            moments.update(Outputs(features=reduced, labels=labels))
+            state = class_gaussians(Statistics([moments]))
         elif self.density == "knn":
             bank = exact_scaling(reduced)
             state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1), "neighbour": torch.tensor(k)}
@@ -149,12 +151,6 @@ class LaRD(Detector):
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
         # Principal components require centered values; without them "knn" uses directions from zero, as KNN does.
         return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
-
-
-def _class_gaussians(values: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    moments = ClassMoments()
-    moments.update(Outputs(features=values, labels=labels))
-    return class_gaussians(Statistics([moments]))
 
 
 def _mixture(values: Tensor, components: int, seed: int) -> dict[str, Tensor]:
