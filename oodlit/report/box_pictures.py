@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 from oodlit.base.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import CORNERS
 from oodlit.objects.results import ObjectResults
-from oodlit.report.thumbnails import data_url, jpeg, load_thumbnails, store
+from oodlit.report.thumbnails import WITHOUT, data_url, jpeg, load_thumbnails, store
 from oodlit.results.views.sampled_images import hash_of
 
 __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
@@ -140,8 +140,9 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     sizes = {key: (int(width), int(height)) for key, width, height in rows}
     urls = {}
     marks = {name: marks_of(results, detector, name) for name in {key.partition("/")[0] for key in stored}}
+    without = WITHOUT.format(f"{folder}/thumbnails")
     for key, url in stored.items():
-        picture = _stored_picture(base64.b64decode(url.partition(",")[2]), key)
+        picture = _stored_picture(base64.b64decode(url.partition(",")[2]), key, without)
         times = SIDE // max(picture.size)
         if times > 1:  # room for lines and labels
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
@@ -150,7 +151,7 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
     return urls
 
 
-def _stored_picture(data: bytes, key: str) -> Image.Image:
+def _stored_picture(data: bytes, key: str, without: str) -> Image.Image:
     """Decode a stored picture, which may come from elsewhere.
 
     Raises:
@@ -161,7 +162,8 @@ def _stored_picture(data: bytes, key: str) -> Image.Image:
         if max(picture.size) <= SIDE:  # before any pixel is decoded
             picture.load()
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise DataError(f"thumbnail of {key!r} is not readable ({error}); delete the folder of thumbnails") from error
+        raise DataError(f"thumbnail of {key!r} is not readable ({error}); {without}") from error
     if max(picture.size) > SIDE:
-        raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels per side, got {picture.size}")
+        size = f"{picture.width} x {picture.height}"
+        raise DataError(f"thumbnail of {key!r}: expected at most {SIDE} pixels per side, got {size}; {without}")
     return picture

@@ -34,24 +34,24 @@ def choose(shown: Shown) -> ChosenDetector | None:
     times = _answer_times(shown)
     lowest = min(passing, key=lambda name: (rates[name], times[name]))
     detector = next((name for name in passing if times[name] <= CLEARLY_FASTER * times[lowest]), lowest)
-    best, count, unit = f"{percent_text(rates[lowest])} {_where(shown)}", len(passing), shown.unit
+    where, count, unit = _where(shown), len(passing), shown.unit
+    best = f"{percent_text(rates[lowest])} {where}"
     equal = [name for name in passing if rates[name] == rates[lowest] and name != lowest]
-    faster = ", but faster" if all(times[lowest] < times[name] for name in equal) else ""
-    same = f"; equal to {shown.listed(equal)}{faster}" if equal else ""
-    group, rule = " and by ".join(list(tables) if both else list(tables)[:1]), "not significantly worse than the best"
-    among = f"among the best by {group} ({_where(shown)}; {rule})"
-    which = f"{unit}s that {f'fail {how} and ' if how else ''}are among the best by {group} ({rule})"
-    short = f"one of {count} {unit}s that are not distinguishable from the best" if count > 1 else ""
-    text = f"it is the only {unit} {among}"
+    faster = ", but it is faster" if all(times[lowest] < times[name] for name in equal) else ""
+    same = f", equal to that of {shown.listed(equal)}{faster}" if equal else ""
+    rule = f"not significantly worse than the best by {' and by '.join(list(tables) if both else list(tables)[:1])}"
+    which = f"{unit}s that {f'fail {how} and ' if how else ''}are {rule}"
+    short = f"one of {len(members)} {unit}s that are not distinguishable from the best" if members[1:] else ""
+    text = f"it is the only {unit} that is {rule} ({where})"
     if count > 1:
-        text = f"it has the lowest FPR ({best}{same}) of {count} {which}"
+        text = f"it has the lowest FPR of the {count} {which}. Its FPR is {best}{same}"
     elif members[1:]:
-        text = f"of the {len(members)} {unit}s {among}, it alone fails {how}"
+        text = f"of the {len(members)} {unit}s that are {rule} ({where}), it alone fails {how}"
     if detector != lowest:
         text = (
-            f"it takes {two_digits(times[detector])} ms per image with the network, at most half of the"
-            f" {two_digits(times[lowest])} ms of {lowest}, which has the lowest FPR ({best}) of {count}"
-            f" {which}; {detector} has {percent_text(rates[detector])}"
+            f"it takes {two_digits(times[detector])} ms per image with the network, at most half the time of {lowest}"
+            f" ({two_digits(times[lowest])} ms). Its FPR is {percent_text(rates[detector])} {where}. Of the {count}"
+            f" {which}, {lowest} has the lowest FPR: {best}"
         )
     others = shown.listed([name for name in members if name != detector])
     others = f" Also among the best: {others}." if others else ""

@@ -213,8 +213,14 @@ def interval_text(row: Any) -> str:
 
 
 def fpr_text(detector: str, name: str, share: Estimate) -> str:
-    """Describe the FPR of a class in one line."""
-    return f"{detector}, {name}: FPR {percent_text(share.value)} {interval_text(share)}, n = {share.n}"
+    """Describe the FPR of a class in one line.
+
+    Example:
+        >>> fpr_text("KNN", "zebra", Estimate(0.05, n=300))
+        'KNN, zebra: FPR 5.0 %, n = 300'
+    """
+    value = f"{percent_text(share.value)} {interval_text(share)}".strip()
+    return f"{detector}, {name}: FPR {value}, n = {share.n}"
 
 
 def counts_text(row: Any) -> str:

@@ -62,7 +62,8 @@ def _kind(results: Mapping[str, AnyRun]) -> _Kind:
     if 0 < len(of_boxes) < len(results):
         other = next(name for name in results if name not in of_boxes)
         raise InvalidArgumentError(
-            f"report: {of_boxes[0]!r} has results of boxes and {other!r} of images; make a page for each kind"
+            f"report: expected runs of one kind, got results of boxes ({of_boxes[0]!r}) and results of images"
+            f" ({other!r}); write one page for each kind"
         )
     return _BOXES if of_boxes else _IMAGES
 

@@ -28,7 +28,7 @@ _TILE = "Network and detector to choose"
 _BY_PAIR = ("thresholds", "detector_settings", "fit_notes")
 _SETS = 4
 """Maximum number of OOD sets with a tile; the tables show all of them."""
-_NONE = "There is no network and detector to choose, because no values of OOD sets can be compared."
+_NONE = "No network and detector can be chosen: the runs have no OOD set whose values are defined and can be compared."
 
 
 def pair_view(several: Several) -> dict[str, Any]:
@@ -62,7 +62,8 @@ def pairs_table(runs: Mapping[str, Results], detectors: Collection[str] | None =
     several = Several({shown[name]: displayed(results) for name, results in runs.items()})
     joined, pairs = join_pairs(several)
     if not joined.datasets:
-        raise InvalidArgumentError(" ".join(["no FPR of these runs can be compared.", *several.alerts]))
+        start = "paper table: expected an OOD set whose FPR can be compared between these runs, found none."
+        raise InvalidArgumentError(" ".join([start, *several.alerts]))
     rows = joined.table[joined.table["dataset"] != joined.id_dataset.name]  # predictions differ between networks
     known = {title: run.resolve_detectors(*detectors or run.detectors) for title, run in several.runs.items()}
     options["detectors"] = [pair for pair, (title, name) in pairs.items() if name in known[title]]
@@ -97,8 +98,9 @@ def _of_images(shown: Shown, several: Several) -> tuple[str, list[Fact], list[st
         facts.append(Fact("Accuracy of this network", percent_text(quality), joined.id_dataset.name))
     n, n_id = (sum(len(joined.images(info.name)) for info in shown.sets(role)) for role in (Role.OOD, Role.ID))
     test = (
-        f"The tests above use the same {n:,} OOD and {n_id:,} ID images (one-sided, Bonferroni's correction"
-        f" for all pairs, {share_text(joined.settings.confidence)}). Their conclusions apply to {UNITS['images']}."
+        f"The tests above use the same {n:,} OOD and {n_id:,} ID images for all pairs. They are one-sided, with"
+        f" Bonferroni's correction for the number of pairs, at {share_text(joined.settings.confidence)} confidence."
+        f" Their conclusions apply to {UNITS['images']}."
     )
     return choice.detector, facts, [choice.sentence, *answers(shown), test]
 

@@ -21,7 +21,7 @@ from oodlit.results.views.sampled_images import hash_of, sampled_images
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images keep their size."""
-_WITHOUT = "delete {} to write the page without thumbnails"
+WITHOUT = "delete {} to write the page without thumbnails"
 MAX_BYTES = 2_000_000
 """Largest file that is embedded in a page."""
 _KINDS = {b"\x89PNG\r\n": "png", b"\xff\xd8\xff": "jpeg"}
@@ -78,9 +78,8 @@ def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
     index = {}
     for key, image in images.items():
         data, suffix = _encode(image, side)
-        name = hash_of(key)[:16] + suffix
-        write_bytes(target / name, data)
-        index[key] = name
+        index[key] = hash_of(key)[:16] + suffix
+        write_bytes(target / index[key], data)
     write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
 
 
@@ -115,7 +114,7 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
             continue
         file = file_inside(path.parent, name)
         if not file.is_file():
-            raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; {_WITHOUT.format(path.parent)}")
+            raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; {WITHOUT.format(path.parent)}")
         found[key] = _url_of_file(file)
     return found
 
@@ -126,7 +125,7 @@ def _url_of_file(file: Path) -> str:
         data = opened.read(MAX_BYTES + 1)
     kind = next((kind for start, kind in _KINDS.items() if data.startswith(start)), "")
     if len(data) > MAX_BYTES or not kind:
-        raise DataError(f"{file}: expected a PNG or JPEG of up to {MAX_BYTES} bytes; {_WITHOUT.format(file.parent)}")
+        raise DataError(f"{file}: expected a PNG or JPEG of up to {MAX_BYTES:,} bytes; {WITHOUT.format(file.parent)}")
     return data_url(data, kind)
 
 
@@ -137,7 +136,7 @@ def data_url(data: bytes, kind: str) -> str:
 
 def _read(path: Path) -> dict[str, str]:
     """File by key, of an index."""
-    index = read_json(path, dict, hint=f"; {_WITHOUT.format(path.parent)}")
+    index = read_json(path, dict, hint=f"; {WITHOUT.format(path.parent)}")
     return {str(key): str(name) for key, name in index.items()}
 
 

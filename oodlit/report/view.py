@@ -45,7 +45,7 @@ def _facts(shown: Shown) -> list[Fact]:
         facts.append(Fact("Accuracy of the classifier", percent_text(accuracy.value), detail))
     if count := next((c for c in columns if c.is_count), None):
         least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
-        text, detail = "undefined", "some tests have no images"
+        text, detail = "undefined", "some tests, or the ID set, have no images"
         if not math.isnan(least):
             text = f"{sum(c.sort == 0 for c in count.cells)} of {len(count.cells)} detectors"
             number = len(results.dataset(count.dataset).class_names) or 1

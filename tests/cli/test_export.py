@@ -119,7 +119,9 @@ def test_runs_that_cannot_be_compared_make_no_table(tmp_path: Path, capsys: pyte
     one.save(tmp_path / "one")
     other.recompute(tpr=0.9).save(tmp_path / "other")
     assert main(["export", str(tmp_path / "one"), str(tmp_path / "other")]) == 2
-    assert "no FPR of these runs can be compared. Not compared: " in " ".join(capsys.readouterr().err.split())
+    assert "whose FPR can be compared between these runs, found none. Not compared: " in " ".join(
+        capsys.readouterr().err.split()
+    )
 
 
 def test_bibtex_names_what_has_no_source(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -120,13 +120,13 @@ def test_several_runs_are_compared_where_they_are_alike(tmp_path: Path) -> None:
     alike = render({"one": one, "other": other})
     assert "the setting iou is 0.5 in one and 0.75 in other" in alike
     assert "Runs and detectors" not in alike
-    assert "There is no network and detector to choose" in alike
+    assert "No network and detector can be chosen" in alike
     moved = made(Plain(), Plain(n_images=3))
     assert "the images or objects of val differ between one and moved" in render({"one": one, "moved": moved})
 
 
 def test_images_and_boxes_do_not_share_a_page() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"'boxes' has results of boxes and 'images' of images"):
+    with pytest.raises(InvalidArgumentError, match=r"results of boxes \('boxes'\) and results of images \('images'\)"):
         render({"images": make_results(bootstrap=0), "boxes": example()})
 
 

@@ -31,9 +31,10 @@ def test_levels_are_those_of_the_results(results: Results) -> None:
         assert row["cells"][-1].sort == pytest.approx(results.value("mean_auroc", dataset="pool", detector=row["name"]))
     means = [row["cells"][-1].sort for row in view["rows"]]
     assert means == sorted(means, reverse=True)
-    assert (
-        "24 classes, 3 per level; 576 images estimate the severity, 192 are test images (as packed)" in (view["detail"])
+    start = (
+        "24 classes, 3 per level. The severity of classes is estimated on 576 images, and 192 other images are tested"
     )
+    assert view["detail"] == f"{start} (as packed)"
 
 
 def test_hardest_classes_come_first_with_their_most_accepted_image(results: Results) -> None:
@@ -65,13 +66,13 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
     assert [band.split(" published")[0] for band in view["bands"]] == ["5 to 95 % of 539", "25 to 75 % of 539"]
     (line,) = view["standings"]
     assert re.fullmatch(
-        r"Of 539 published curves \(softmax\), msp is better than \d+ in the mean over levels,"
-        r" \d+ at level s0, \d+ at s5, and \d+ at s10\.",
+        r"msp has a higher mean AUROC over levels than \d+ of 539 published curves \(softmax\)\."
+        r" Its AUROC is above \d+ of them at level s0, \d+ at s5, and \d+ at s10\.",
         line,
     )
     assert any("ID objects in 38 % of a sample of such images" in found.text for found in many.findings)
     page = render({"run": many})
-    assert line.replace("msp is", "MSP is") in page
+    assert line.replace("msp has", "MSP has") in page
     assert "ID objects in 38 % of a sample of such images" in page
 
 

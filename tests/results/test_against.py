@@ -51,10 +51,13 @@ def test_a_standing_is_counted(value: float, others: list[float], better: str) -
 
 
 @pytest.mark.parametrize(
-    ("value", "others", "better"), [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1], "")]
+    ("value", "others", "better"),
+    [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1, math.nan], "lower"), (0.5, [0.1], "")],
 )
 def test_a_standing_needs_numbers_and_a_direction(value: float, others: list[float], better: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="expected numbers and better='lower' or 'higher'"):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"no NaN, and better='lower' .* published={re.escape(str(others))} and"
+    ):
         rank_among(value, others, better=better)
 
 

@@ -58,8 +58,8 @@ def rank_among(value: float, published: Sequence[float], *, better: str) -> Rank
     """
     if better not in ("lower", "higher") or not published or any(map(math.isnan, [value, *published])):
         raise InvalidArgumentError(
-            f"rank_among: expected numbers and better='lower' or 'higher', got value={value}, {len(published)}"
-            f" published values and better={better!r}"
+            "rank_among: expected at least one published value, no NaN, and better='lower' or 'higher'; got"
+            f" value={value}, published={[*published]} and better={better!r}"
         )
     sign = -1 if better == "lower" else 1
     above = sum(sign * (other - value) > 0 for other in published)
@@ -246,7 +246,7 @@ class _Run:
         """How the rule of the table differs from that of the run; "" = no known difference."""
         names = self.protocol.sets_of(dataset)
         if not names:
-            return f"the publication averages {dataset!r} over unknown data sets, or over others than this run does"
+            return f"the data sets that {dataset!r} averages are not published, or they are not those of this run"
         if not self.protocol.mean or metric in self.protocol.unclear:
             return "the table does not state whether the value is a mean over classes or over all images"
         if missing := [name for name in names if name not in self.sets]:
@@ -263,20 +263,14 @@ class _Run:
         if not (there := self.protocol.shifted.get(dataset)):
             return ""
         here = [info.name for info in self.sets.values() if info.role is Role.SHIFT]
-        return (
-            f"the table counts {', '.join(there)} as ID, but this run counts {', '.join(here) or 'no set'}"
-            if set(here) ^ set(there)
-            else ""
-        )
+        text = f"the table counts {', '.join(there)} as ID, but this run counts {', '.join(here) or 'no set'}"
+        return text if set(here) ^ set(there) else ""
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)
         here = settings.der_names if share.startswith("der") else [settings.fpr_name]
-        return (
-            ""
-            if not share.startswith(("der", "fpr")) or share in here
-            else f"the table has {share}, but this run has {', '.join(here)}"
-        )
+        text = f"the table has {share}, but this run has {', '.join(here)}"
+        return text if share.startswith(("der", "fpr")) and share not in here else ""
 
     def _other_images(self, names: Sequence[str], metric: str) -> str:
         if metric != "accuracy" and self.inside != self.protocol.inside:
@@ -294,12 +288,12 @@ class _Run:
     def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
         if self.protocol.mean == "images":
             chosen = [name for name in names if name in self.results.settings.classes]
-            return f"the table covers all classes of {chosen[0]}, this run covers only some" if chosen else ""
+            return f"the table covers all classes of {chosen[0]}, but this run only some of them" if chosen else ""
         here, there = self._classes[names[0]], self._their_classes.get(names[0], {})
         if ood_class:
             there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}
         if not here:
-            return f"the value is {_WORDS['classes']} in the table, but covers {_WORDS['images']} in this run"
+            return f"the table has {_WORDS['classes']}, but this run has one value of {_WORDS['images']}"
         if there.keys() ^ here.keys():
             same = " different ones" if len(there) == len(here) else ""
             return f"{names[0]} has {len(there)} classes in the table, {len(here)}{same} in this run"

@@ -51,5 +51,5 @@ def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
 
 def _correlation(value: float) -> Cell:
     if math.isnan(value):
-        return Cell("?", title="undefined: all runs have the same value")
+        return Cell("?", title="undefined: all runs have the same value at one of these two levels")
     return Cell(f"{value:.2f}", value, round(100 * max(value, 0.0), 1))

@@ -48,8 +48,8 @@ def pool_view(
     facts = results.run.pools[info.name]
     colours = _colours(results, chart.lines)
     return {
-        "detail": f"{facts.classes} classes, {info.id_classes} per level; {facts.estimation} images estimate the"
-        f" severity, {facts.test} are test images ({info.split})",
+        "detail": f"{facts.classes:,} classes, {info.id_classes:,} per level. The severity of classes is estimated on"
+        f" {facts.estimation:,} images, and {facts.test:,} other images are tested ({info.split})",
         "levels": list(dict.fromkeys(table["level"])),
         "svg": level_curves(chart, colours),
         "legend": [{"name": label.strip(), "colour": colour} for label, colour in colours.items()],
@@ -100,8 +100,9 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
         found = rank_curve(levels, kappa)
         first, middle, last = found.below[0], found.below[LEVELS // 2], found.below[-1]
         lines.append(
-            f"Of {found.published} published curves ({kappa}), {name} is better than {found.mean_below} in the mean"
-            f" over levels, {first} at level s0, {middle} at s{LEVELS // 2}, and {last} at s{LEVELS - 1}."
+            f"{name} has a higher mean AUROC over levels than {found.mean_below} of {found.published} published curves"
+            f" ({kappa}). Its AUROC is above {first} of them at level s0, {middle} at s{LEVELS // 2}, and {last} at"
+            f" s{LEVELS - 1}."
         )
     return lines
 
