@@ -103,7 +103,7 @@ def test_the_footnote_says_what_is_in_percent_and_what_the_metrics_mean(results:
     text = " ".join(paper_table(results).notes)
     assert "Values are in percent, except failed tests." in text
     assert "failed tests: Number of unit tests with more than 10 % of their images accepted" in text
-    assert "ID-AUROC: Chance that a correctly classified ID image" in text
+    assert "ID-AUROC: Probability that a correctly classified ID image" in text
     assert "DER95" not in text  # there is no such column
     assert "Values are in percent." in " ".join(paper_table(results, ["auroc"]).notes)
     changed = results.table.replace({"metric": {"accepted95": "der95"}})

@@ -134,7 +134,7 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
         # Integers that become equal by rounding would count as ties.
         if len(rounded) and rounded.abs().max() > 2**53 - 1:
             wish = f"expected integers below 2**53 in column {detector!r}, because float64 rounds larger ones"
-            raise InvalidArgumentError(f"scores: {wish}; scale the scores or convert them to float64")
+            raise InvalidArgumentError(f"scores: {wish}; rescale the scores")
         column = rounded
     elif column.dtype not in (np.float32, np.float64):
         if isinstance(column.dtype, np.dtype) and column.dtype.itemsize > 8:

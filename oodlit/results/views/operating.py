@@ -77,8 +77,8 @@ def scores_of(results: RunResults, detectors: Iterable[str], dataset: str) -> di
     inside, outside = results.images(id_dataset(results.datasets).name), results.images(dataset)
     if len(unlabeled := inside[(inside["label"] < 0) | (inside["prediction"] < 0)]):
         raise InvalidArgumentError(
-            f"the joint risk requires labels and predictions of all ID images, but {len(unlabeled)} of {len(inside)}"
-            f" images of {id_dataset(results.datasets).name!r} have no label or no prediction"
+            "the joint risk requires labels and predictions of all ID images. Images of"
+            f" {id_dataset(results.datasets).name!r} without a label or a prediction: {len(unlabeled)} of {len(inside)}"
         )
     correct = torch.tensor((inside["label"] == inside["prediction"]).to_numpy())
     both = {name: [torch.tensor(part[name].to_numpy()) for part in (inside, outside)] for name in detectors}
