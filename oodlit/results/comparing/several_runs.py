@@ -1,7 +1,7 @@
 """Several runs side by side: comparable values, and ranks."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pandas as pd
@@ -80,7 +80,7 @@ def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
     columns = []
     for dataset in order:
         for metric in headline_metrics(infos[dataset], settings):
-            reason = _other_inside(runs, known) or _other_set(known, dataset)
+            reason = _other_inside(runs, known) or next(_other_set(known, dataset), "")
             reason = reason or ("" if metric.endswith("auroc") else _other_threshold(runs))
             columns.append(RunColumn(dataset, metric, reason or _other_pool(runs, infos[dataset])))
     return columns
@@ -178,30 +178,28 @@ def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[st
     for name in runs:
         if inside[name] != inside[first]:
             return f"the ID set is {inside[first]} in {first} and {inside[name]} in {name}"
-    return _other_set(known, inside[first])
+    return next(_other_set(known, inside[first]), "")
 
 
-def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
+def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> Iterator[str]:
+    """How a data set differs between the runs."""
     if without := [name for name, sets in known.items() if dataset not in sets]:
-        return f"{some(without, 3)} {'has' if len(without) == 1 else 'have'} no data set {dataset}"
+        yield f"{some(without, 3)} {'has' if len(without) == 1 else 'have'} no data set {dataset}"
+        return
     first = next(iter(known))
     for name, sets in known.items():
         one, other = known[first][dataset], sets[dataset]
         if one.role is not other.role:
-            return f"{dataset} has the role {one.role} in {first} and {other.role} in {name}"
+            yield f"{dataset} has the role {one.role} in {first} and {other.role} in {name}"
         if odd := set(one.classes) ^ set(other.classes):
-            return f"the classes of {dataset} differ between {first} and {name}: only one of them has {min(odd)!r}"
+            yield f"the classes of {dataset} differ between {first} and {name}: only one of them has {min(odd)!r}"
         if one.n != other.n:
-            return f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
+            yield f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
         if (one.classes, one.digest) != (other.classes, other.digest):
-            found = f"the images of {dataset} differ between {first} and {name}"
-        elif one.labels and other.labels and one.labels != other.labels:
+            yield f"the images of {dataset} differ between {first} and {name}"
+        if one.labels and other.labels and one.labels != other.labels:
             fix = "check that both runs read them in the same order"
-            found = f"images of {dataset} with the same key have different labels in {first} and {name}; {fix}"
-        else:
-            continue
-        return found
-    return ""
+            yield f"images of {dataset} with the same key have different labels in {first} and {name}; {fix}"
 
 
 def _other_threshold(runs: Mapping[str, RunResults]) -> str:
