@@ -87,9 +87,14 @@ class OODModule(Module):
         """Load the network and find its head."""
         super().__init__()
         if not isinstance(backbone, str | nn.Module):
-            hint = "; pass the result of module()" if type(backbone).__name__ == "ExportedProgram" else ""  # type: ignore[unreachable]
+            hint = (
+                "; pass the network that its method module() returns"
+                if type(backbone).__name__ == "ExportedProgram"
+                else ""
+            )  # type: ignore[unreachable]
             raise InvalidArgumentError(
-                f"OODModule: expected a timm name or an nn.Module, got {type(backbone).__name__}{hint}"
+                "OODModule: expected a network (nn.Module), a timm name, or the dotted path of a class or function that"
+                f" returns a network, got {type(backbone).__name__}{hint}"
             )
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
@@ -97,12 +102,13 @@ class OODModule(Module):
         self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if isinstance(self.network, OODModule):
             raise InvalidArgumentError(
-                f"OODModule: expected a network, got the OODModule {self.name}. Wrapping it again would lose its"
-                " transform and head; use the OODModule directly (in configurations: class_path), or pass its network"
+                "OODModule: expected a network, got an OODModule. Wrapping it again would lose its transform and head."
+                " Use the OODModule directly, or pass its attribute network. In configuration files, make its class the"
+                " outermost class_path"
             )
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
-                f"{self.name}: {len(empty)} parameters are on the meta device and have no values; load them"
+                f"{self.name}: {len(empty)} parameters are on the meta device, without values; load their values"
             )
         self.transform = default_transform(self.network) if transform is None else transform
         read = partial(NetworkReader, head=head, output=output, features_only=features_only, channel_axis=channel_axis)
@@ -362,9 +368,10 @@ def _fields(batch: Any) -> Mapping[str, Any]:
         return {"image": batch[0], "label": batch[1]}
     if isinstance(batch, Tensor):
         return {"image": batch}
+    keys = f" with keys {list(batch)}" if isinstance(batch, Mapping) else ""
     raise InvalidArgumentError(
         "OODModule: expected a batch to be a mapping with 'image' (optional: 'label', 'group', 'key'), a pair (image,"
-        f" label) or a tensor, got {type(batch).__name__}"
+        f" label) or a tensor, got {type(batch).__name__}{keys}"
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import ClassVar
 
 import torch
 from jaxtyping import Int
@@ -70,11 +70,7 @@ class Accuracy(StreamMetric):
     """
 
     higher_is_better = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        """Store whether each prediction is correct."""
-        super().__init__(**kwargs)
-        self.add_stream("is_correct", torch.bool)
+    streams: ClassVar = {"is_correct": torch.bool}
 
     def update(self, predictions: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]) -> None:
         """Add one batch.

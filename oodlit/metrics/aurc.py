@@ -1,5 +1,7 @@
 """Selective prediction: the risk of accepted images for all fractions of acceptance."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -139,25 +141,22 @@ def _compute_generalized(images: Images) -> Value:
     return Value(augrc_of(ranking), augrc_interval_of(ranking, images.settings.confidence))
 
 
-ENTRIES = (
-    MetricEntry(
-        name="aurc",
-        better="lower",
-        of=(Role.ID,),
-        text="share of errors among the k images with the highest scores, averaged over all k",
-        function=aurc,
-        compute=_compute,
-        order=110,
-        needs=frozenset({"labels"}),
-    ),
-    MetricEntry(
-        name="augrc",
-        better="lower",
-        of=(Role.ID,),
-        text="area under the curve of undetected errors against accepted images, both as shares of all images",
-        function=augrc,
-        compute=_compute_generalized,
-        order=111,
-        needs=frozenset({"labels"}),
-    ),
+_AURC = MetricEntry(
+    name="aurc",
+    better="lower",
+    of=(Role.ID,),
+    text="share of errors among the k images with the highest scores, averaged over all k",
+    function=aurc,
+    compute=_compute,
+    order=110,
+    needs=frozenset({"labels"}),
 )
+_AUGRC = replace(
+    _AURC,
+    name="augrc",
+    text="area under the curve of undetected errors against accepted images, both as shares of all images",
+    function=augrc,
+    compute=_compute_generalized,
+    order=111,
+)
+ENTRIES = (_AURC, _AUGRC)

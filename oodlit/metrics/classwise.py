@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Int
@@ -68,13 +68,12 @@ def mean_of(values: Sequence[float]) -> float:
 class GroupedMetric(StreamMetric):
     """A metric of ID scores against OOD scores in a fixed number of groups."""
 
+    streams: ClassVar = {"id_scores": torch.float64, "ood_scores": torch.float64, "ood_groups": torch.int64}
+
     def __init__(self, num_groups: int, **kwargs: Any) -> None:
-        """Store scores of both kinds and the group of every OOD score."""
+        """Set the number of groups."""
         super().__init__(**kwargs)
         self.num_groups = num_groups
-        self.add_stream("id_scores", torch.float64)
-        self.add_stream("ood_scores", torch.float64)
-        self.add_stream("ood_groups", torch.int64)
 
     def update(self, scores: Tensor, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
         """Add one batch with any mixture of ID and OOD images.

@@ -5,6 +5,7 @@ prior / m each. An accepted image is an error if it is OOD or if its prediction 
 """
 
 import math
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -349,39 +350,34 @@ def _compute_coverage(images: Images) -> Value:
     return Value((1 - images.prior) * kept + images.prior * float(images.accepted.double().mean()))
 
 
-ENTRIES = (
-    MetricEntry(
-        name="joint_augrc",
-        better="lower",
-        of=(Role.OOD,),
-        text="area under the curve of undetected errors against coverage, if {share} % of the images are OOD",
-        function=joint_augrc,
-        compute=_compute_augrc,
-        order=70,
-        numbered_by="prior",
-        needs=frozenset({"id_labels"}),
-    ),
-    MetricEntry(
-        name="joint_risk",
-        better="lower",
-        of=(Role.OOD,),
-        text="share of errors among accepted images, if {share} % of the images are OOD",
-        function=joint_risk,
-        compute=_compute_risk,
-        order=71,
-        numbered_by="prior",
-        needs=frozenset({"id_labels"}),
-        by_threshold=True,
-    ),
-    MetricEntry(
-        name="joint_coverage",
-        better="higher",
-        of=(Role.OOD,),
-        text="share of images that are accepted, if {share} % of the images are OOD",
-        function=joint_coverage,
-        compute=_compute_coverage,
-        order=72,
-        numbered_by="prior",
-        by_threshold=True,
-    ),
+_AUGRC = MetricEntry(
+    name="joint_augrc",
+    better="lower",
+    of=(Role.OOD,),
+    text="area under the curve of undetected errors against coverage, if {share} % of the images are OOD",
+    function=joint_augrc,
+    compute=_compute_augrc,
+    order=70,
+    numbered_by="prior",
+    needs=frozenset({"id_labels"}),
 )
+_RISK = replace(
+    _AUGRC,
+    name="joint_risk",
+    text="share of errors among accepted images, if {share} % of the images are OOD",
+    function=joint_risk,
+    compute=_compute_risk,
+    order=71,
+    by_threshold=True,
+)
+_COVERAGE = replace(
+    _RISK,
+    name="joint_coverage",
+    better="higher",
+    text="share of images that are accepted, if {share} % of the images are OOD",
+    function=joint_coverage,
+    compute=_compute_coverage,
+    order=72,
+    needs=frozenset(),
+)
+ENTRIES = (_AUGRC, _RISK, _COVERAGE)

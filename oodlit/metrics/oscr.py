@@ -1,6 +1,6 @@
 """Open-set classification rate: accepted *and* correctly classified ID images against accepted OOD images."""
 
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -60,12 +60,7 @@ class OSCR(StreamMetric):
     """
 
     higher_is_better = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        """Store scores of three kinds of images."""
-        super().__init__(**kwargs)
-        for name in ("correct_scores", "wrong_scores", "ood_scores"):
-            self.add_stream(name, torch.float64)
+    streams: ClassVar = dict.fromkeys(("correct_scores", "wrong_scores", "ood_scores"), torch.float64)
 
     def update(self, scores: Tensor, is_ood: Tensor, is_correct: Tensor) -> None:
         """Add one batch.

@@ -1,8 +1,8 @@
 """Base classes of streaming metrics: typed per-image values that are synchronized across processes."""
 
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import torch
 import torchmetrics
@@ -16,8 +16,8 @@ from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike
 class StreamMetric(torchmetrics.Metric):
     """A metric over per-image values, gathered from all processes in `compute`.
 
-    A subclass declares its streams in `__init__` (`add_stream`), appends to them in `update` (`append`) and reads them
-    in `result` (`stream`). This class ensures that:
+    A subclass declares the types of its streams (`streams`), appends to them in `update` (`append`) and reads them in
+    `result` (`stream`). This class ensures that:
 
     - a process without images takes part in the gathering with an empty tensor of the right type (torchmetrics uses
       float32, which does not match int64 or float64 values of the other processes), without a warning;
@@ -31,21 +31,18 @@ class StreamMetric(torchmetrics.Metric):
     is_differentiable = False
     plot_lower_bound: float | None = 0.0
     plot_upper_bound: float | None = 1.0
+    streams: ClassVar[Mapping[str, torch.dtype]] = {}
 
     def __init__(self, **kwargs: Any) -> None:
-        """Start without streams."""
+        """Start with empty streams."""
         super().__init__(**kwargs)
-        self._stream_dtypes: dict[str, torch.dtype] = {}
-
-    def add_stream(self, name: str, dtype: torch.dtype) -> None:
-        """Declare the stream `name` of per-image values."""
-        self._stream_dtypes[name] = dtype
-        self.add_state(name, default=[], dist_reduce_fx="cat")
+        for name in self.streams:
+            self.add_state(name, default=[], dist_reduce_fx="cat")
 
     def append(self, name: str, values: Tensor) -> None:
         """Append one batch to a stream; nothing for an empty batch."""
         if len(values):
-            getattr(self, name).append(values.detach().to(self._empty(name).device).to(self._stream_dtypes[name]))
+            getattr(self, name).append(values.detach().to(self._empty(name).device).to(self.streams[name]))
 
     def stream(self, name: str) -> Tensor:
         """Return all values of a stream, of all processes after gathering."""
@@ -81,7 +78,7 @@ class StreamMetric(torchmetrics.Metric):
         distributed_available: Callable[..., Any] | None = None,
     ) -> None:
         """Gather the streams of all processes; empty ones get an entry of the declared type."""
-        for name in self._stream_dtypes:
+        for name in self.streams:
             if isinstance(state := getattr(self, name), list) and not state:
                 state.append(self._empty(name))
         super().sync(dist_sync_fn, process_group, should_sync, distributed_available)
@@ -97,7 +94,7 @@ class StreamMetric(torchmetrics.Metric):
             raise InvalidArgumentError(
                 f"{type(self).__name__}: only a metric of this type can be merged, got {type(incoming_state).__name__}"
             )
-        names = list(self._stream_dtypes)
+        names = list(self.streams)
         found = incoming_state if isinstance(incoming_state, dict) else {n: getattr(incoming_state, n) for n in names}
         if missing := [name for name in names if name not in found]:
             raise InvalidArgumentError(f"{type(self).__name__}: missing states {', '.join(missing)}")
@@ -111,7 +108,7 @@ class StreamMetric(torchmetrics.Metric):
         return self._plot(val, ax)
 
     def _empty(self, name: str) -> Tensor:
-        return torch.empty(0, dtype=self._stream_dtypes[name], device="cpu" if self._is_narrow else self.device)
+        return torch.empty(0, dtype=self.streams[name], device="cpu" if self._is_narrow else self.device)
 
     @property
     def _is_narrow(self) -> bool:
@@ -126,11 +123,7 @@ class StreamMetric(torchmetrics.Metric):
 class RankingMetric(StreamMetric):
     """A metric of ID scores against OOD scores; a subclass implements `value(ranking)`."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Create two streams of float64 scores."""
-        super().__init__(**kwargs)
-        self.add_stream("id_scores", torch.float64)
-        self.add_stream("ood_scores", torch.float64)
+    streams: ClassVar = {"id_scores": torch.float64, "ood_scores": torch.float64}
 
     def update(self, scores: Tensor, is_ood: Tensor) -> None:
         """Add one batch with any mixture of ID and OOD images.
@@ -168,11 +161,7 @@ class RankingMetric(StreamMetric):
 class SelectiveMetric(StreamMetric):
     """A metric of scores against the correctness of predictions; a subclass implements `value(scores, is_correct)`."""
 
-    def __init__(self, **kwargs: Any) -> None:
-        """Store scores and the correctness of predictions."""
-        super().__init__(**kwargs)
-        self.add_stream("scores", torch.float64)
-        self.add_stream("is_correct", torch.bool)
+    streams: ClassVar = {"scores": torch.float64, "is_correct": torch.bool}
 
     def update(self, scores: Tensor, is_correct: Tensor) -> None:
         """Add one batch.

@@ -232,14 +232,17 @@ def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
                 f" dimension; got shapes {', '.join(map(str, shapes[:6]))}"
             )
         tensors[name] = torch.cat(known) if known else None
+    maps = [part.hidden for part in parts if part.hidden is not None]
     hidden = None
-    if all(part.hidden is not None for part in parts):
-        names = parts[0].hidden or {}
-        hidden = {name: torch.cat([(part.hidden or {})[name] for part in parts]) for name in names}
+    if len(maps) == len(parts):
+        hidden = {name: torch.cat([one[name] for one in maps]) for name in maps[0]}
     keys = [key for part in parts for key in part.keys or ()]
     backbones = {part.backbone for part in parts}
     if len(backbones) > 1:
-        raise InvalidArgumentError(f"Detections.cat: expected parts of one network, got {', '.join(sorted(backbones))}")
+        raise InvalidArgumentError(
+            f"Detections.cat: expected parts of one network, got outputs of {len(backbones)} networks (fingerprints:"
+            f" {', '.join(sorted(backbone or 'unknown' for backbone in backbones))})"
+        )
     return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
 
 

@@ -39,8 +39,8 @@ _VERIFIED = 256
 """Number of boxes of a data set that verify the head."""
 _GIVEN = ("logits", "features")
 _PARQUET = (
-    "write the boxes as Parquet with their logits or features, which COCO JSON cannot have (see docs/objects.md), or"
-    " name columns with scores (scores=[...], --scores)"
+    "write the boxes as Parquet with their logits or features (COCO JSON cannot contain them, see docs/objects.md), or"
+    " pass the names of score columns (scores=[...], --scores)"
 )
 
 
@@ -166,7 +166,8 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
         )
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError(
-            "t_star: the default (best F1) requires predicted classes of ID boxes; add them or set t_star, such as 0.25"
+            "t_star: the default (best F1) requires predicted classes of ID boxes; add category_id, or set t_star, such"
+            " as 0.25"
         )
     # Keys and corners order boxes of equal confidence, so that the order in the file does not matter.
     by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
@@ -240,15 +241,21 @@ def _training_rows(
     matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
     rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
     if rows is None and any(detector.required_statistics for detector in detectors.values()):
-        what = (
-            "the boxes have no logits or features; add logits or features"
-            if len(boxes) and boxes.outputs is None
-            else f"no box to fit on ({len(boxes.above(settings.t_star))} of {len(boxes)} boxes are above t* ="
-            f" {settings.t_star:g}); pass another file, a lower t_star"
-        )
+        kept = len(boxes.above(settings.t_star))
+        at_least = f"boxes have a confidence of at least t* = {settings.t_star:g}"
+        if len(boxes) and boxes.outputs is None:
+            what = "the boxes have no logits or features; add logits or features"
+        elif kept:
+            what = (
+                f"no box to fit on: {kept} {at_least}, but none of them hits an object of its class"
+                " (fit_on='matched'); check the annotations and classes, pass fit_on='predicted'"
+            )
+        else:
+            what = f"no box to fit on: {kept} of {len(boxes)} {at_least}; lower t_star, pass another file"
         raise DataError(f"{train.predictions}: {what}, or choose detectors that are not fitted")
     if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
-        raise InvalidArgumentError(f"{train.predictions}: the boxes have no predicted classes; add category_id")
+        names = ", and pass class_names (--class_names) or annotations of the ID set" if classes is None else ""
+        raise InvalidArgumentError(f"{train.predictions}: the boxes have no predicted classes; add category_id{names}")
     return rows
 
 
@@ -313,8 +320,8 @@ def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs |
         lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
         if readers and (missing := [name for name in parts if name not in lengths]):
             raise DataError(
-                f"{missing[0]}: the boxes have no {kind}; add {kind} to the predictions, or omit the detectors that"
-                f" require {kind} ({', '.join(readers[:5])}). These sets have {kind}: {', '.join(lengths) or 'none'}"
+                f"{missing[0]}: no {kind} found. Add {kind} to these predictions, or omit the detectors that require"
+                f" {kind} ({', '.join(readers[:5])}). Sets with {kind}: {', '.join(lengths) or 'none'}"
             )
         if len(set(lengths.values())) > 1:
             shown = ", ".join(f"{length} in {name}" for name, length in lengths.items())

@@ -175,7 +175,7 @@ def test_full_memory_is_not_explained_as_a_wrong_size():
 def test_meta_device_has_no_values():
     with torch.device("meta"):
         network = TinyConvNet(6)
-    with pytest.raises(InvalidArgumentError, match="parameters are on the meta device and have no values"):
+    with pytest.raises(InvalidArgumentError, match="parameters are on the meta device, without values; load"):
         OODModule(network)
 
 
@@ -288,5 +288,5 @@ def test_a_module_is_not_a_network():
     """Its transform, head and output would be lost without a word."""
     module = OODModule(Flat(), transform=lambda image: image)
     for network in (module, copy.deepcopy(module)):
-        with pytest.raises(InvalidArgumentError, match="expected a network, got the OODModule"):
+        with pytest.raises(InvalidArgumentError, match="expected a network, got an OODModule"):
             OODModule(network)

@@ -164,18 +164,23 @@ def test_networks_of_no_known_kind_are_told_the_way() -> None:
 def test_a_function_must_give_boxes_for_each_image() -> None:
     with pytest.raises(InvalidArgumentError, match="missing network"):
         FunctionReader(lambda images: [])
-    with pytest.raises(InvalidArgumentError, match="returned 0 objects"):
+    with pytest.raises(InvalidArgumentError, match=r"per image \(2\), but the function returned 0 objects$"):
         FunctionReader(lambda images: [], network=backbone()).read(IMAGES, {})
     boxes = ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(1, 2))
     reader = FunctionReader(lambda images: [boxes], network=backbone())
     assert reader.head_problem == "no class layer was given"
-    with pytest.raises(RequirementError, match="add layer 'conv' to hidden of each ImageBoxes"):
+    with pytest.raises(RequirementError, match="reads layer 'conv', but the function does not return it"):
         reader.read(IMAGES[:1], {"conv": 9})
 
 
 def test_fields_of_different_lengths_are_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"logits .* got shape"):
-        ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(2, 2))
+    boxes = torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long()
+    with pytest.raises(InvalidArgumentError, match=r"logits of shape \(1, classes\), .* got shape \(2, 2\)"):
+        ImageBoxes(*boxes, torch.zeros(2, 2))
+    with pytest.raises(InvalidArgumentError, match=r"hidden\['conv'\] of shape \(1, \.\.\.\), .* got shape \(2, 5\)"):
+        ImageBoxes(*boxes, torch.zeros(1, 2), hidden={"conv": torch.zeros(2, 5)})
+    with pytest.raises(InvalidArgumentError, match=r"confidence of shape \(1,\), .* got shape \(1, 1\)"):
+        ImageBoxes(torch.zeros(1, 4), torch.ones(1, 1), torch.zeros(1).long(), torch.zeros(1, 2))
     with pytest.raises(InvalidArgumentError, match=r"\(boxes, 4\)"):
         ImageBoxes(torch.zeros(4), torch.ones(1), torch.zeros(1).long(), torch.zeros(2, 2))
 

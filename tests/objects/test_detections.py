@@ -113,3 +113,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         Detections.cat([one, replace(two, outputs=None)])
     with pytest.raises(InvalidArgumentError, match="expected logits in all parts or in none, with equal shapes"):
         Detections.cat([one, made([1], dataset="near", width=5)])
+    assert one.outputs is not None
+    named = replace(one, outputs=replace(one.outputs, backbone="weights=ab12"))
+    with pytest.raises(InvalidArgumentError, match=r"outputs of 2 networks \(fingerprints: unknown, weights=ab12\)"):
+        Detections.cat([named, two])

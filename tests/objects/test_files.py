@@ -149,9 +149,7 @@ def test_boxes_in_json_have_no_logits_and_the_error_is_short(folder: Path, tmp_p
         return BoxFiles(tmp_path / f"{name}.json", folder / f"{name}.json")
 
     files_ = {"id_files": as_json("val"), "splits": {"near": as_json("near_coco")}}
-    with pytest.raises(
-        RequirementError, match="Parquet with their logits or features, which COCO JSON cannot"
-    ) as caught:
+    with pytest.raises(RequirementError, match=r"Parquet with their logits or features \(COCO JSON cannot") as caught:
         evaluate_files(**files_, detectors=every_detector()[0])
     assert len(str(caught.value)) < 900
     assert "more: need the linear head; the file has none" in str(caught.value)
@@ -214,9 +212,7 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     known, detectors = files(folder, "val"), [MSP(), KNN(k=3), Mahalanobis()]
     given: dict[str, Any] = {"train": files(folder, "train"), "detectors": detectors, "t_star": 0.3, "bootstrap": 0}
     bare = {"near": changed(folder, tmp_path, "near_coco", features=None)}
-    with pytest.raises(
-        DataError, match=r"near: the boxes have no features; .* These sets have features: id, the training boxes"
-    ):
+    with pytest.raises(DataError, match=r"near: no features found\. .* Sets with features: id, the training boxes"):
         evaluate_files(known, bare, **given)
     assert evaluate_files(known, bare, **given | {"detectors": [MSP()]}).detectors == ("msp",)
     wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))
@@ -225,8 +221,15 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     plain = changed(folder, tmp_path, "train", features=None, logits=None)
     with pytest.raises(DataError, match=r"the boxes have no logits or features; add logits"):
         evaluate_files(known, {"far": files(folder, "far")}, **given | {"train": plain})
-    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on \(0 of \d+ boxes are above t\* = 2\)"):
+    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on: 0 of \d+ boxes have .* t\* = 2; lower"):
         evaluate_files(known, {"far": files(folder, "far")}, **given | {"t_star": 2.0})
+    flat = changed(folder, tmp_path, "train", xmin=lambda table: table["xmax"].to_pylist())
+    with pytest.raises(DataError, match=r"boxes have .* t\* = 0\.3, but none of them hits .*, pass fit_on='predicted'"):
+        evaluate_files(known, {"far": files(folder, "far")}, **given | {"train": flat, "fit_on": "matched"})
+    # Without class names, category_id has no meaning.
+    knn = given | {"train": changed(folder, tmp_path, "train", logits=None), "detectors": [KNN(k=3)]}
+    with pytest.raises(InvalidArgumentError, match=r"no predicted classes; add category_id, and pass class_names"):
+        evaluate_files(BoxFiles(known.predictions), {"far": files(folder, "far")}, **knn)
 
 
 def test_the_head_of_another_network_is_refused(folder: Path) -> None:

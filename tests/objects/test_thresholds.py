@@ -32,7 +32,7 @@ def test_thresholds_that_cannot_be() -> None:
     with pytest.raises(InvalidArgumentError, match=r"rule .* got 'mean'"):
         unknown_threshold([1.0], rule="mean")
     none = np.zeros(0, dtype=np.int64)
-    with pytest.raises(InvalidArgumentError, match="the objects have no classes"):
+    with pytest.raises(InvalidArgumentError, match=r"Objects\(boxes, image, classes\), got no classes"):
         best_f1_confidence(np.zeros((0, 4)), np.zeros(0), none, none, Objects(np.zeros((0, 4)), none))
 
 

@@ -8,7 +8,7 @@ integers.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -253,6 +253,9 @@ class SeverityLevels(StreamMetric):
 
     higher_is_better = True  # the AUROC
     plot_lower_bound = plot_upper_bound = None
+    streams: ClassVar = dict.fromkeys(("id_scores", "test_scores", "confidences"), torch.float64) | dict.fromkeys(
+        ("test_groups", "estimation_groups"), torch.int64
+    )
 
     def __init__(
         self,
@@ -263,15 +266,11 @@ class SeverityLevels(StreamMetric):
         rule: str = "attained",
         **kwargs: Any,
     ) -> None:
-        """Check the settings; store ID, test and estimation scores."""
+        """Check the settings."""
         level_starts(num_classes, id_classes, levels)
         exact_tpr(tpr, rule)
         super().__init__(**kwargs)
         self.num_classes, self.id_classes, self.levels, self.tpr, self.rule = num_classes, id_classes, levels, tpr, rule
-        for name in ("id_scores", "test_scores", "confidences"):
-            self.add_stream(name, torch.float64)
-        for name in ("test_groups", "estimation_groups"):
-            self.add_stream(name, torch.int64)
 
     def update(
         self,

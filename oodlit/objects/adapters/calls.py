@@ -104,7 +104,9 @@ def inside_boxes(
     maps = [m for m in _tensors(activation) if m.ndim == 4 and len(m) == 1]
     if not maps:
         found = ", ".join(str(tuple(t.shape)) for t in _tensors(activation)) or f"a {type(activation).__name__}"
-        raise InvalidArgumentError(f"layer {layer!r}: expected a feature map (image, channels, y, x), got {found}")
+        raise InvalidArgumentError(
+            f"layer {layer!r}: expected a feature map of shape (1, channels, y, x), got {found}; choose another layer"
+        )
     finest = max(maps, key=lambda m: m.shape[2] * m.shape[3]).float()
     scale = boxes.new_tensor([finest.shape[3] / size[1], finest.shape[2] / size[0]]).repeat(2)
     cut: Tensor = roi_align(finest, [(boxes * scale).float()], (cells, cells), aligned=True)

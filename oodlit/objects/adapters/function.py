@@ -78,13 +78,16 @@ class FunctionReader(ClassLayerReader):
         kinds = sorted({type(boxes).__name__ for boxes in found})
         if len(found) != len(images) or not all(isinstance(boxes, ImageBoxes) for boxes in found):
             raise InvalidArgumentError(
-                f"FunctionReader: expected one ImageBoxes for each of {len(images)} images, but the function returned"
-                f" {len(found)} objects of type {' and '.join(kinds) or 'none'}"
+                f"FunctionReader: expected a list with one ImageBoxes per image ({len(images)}), but the function"
+                f" returned {len(found)} objects{' of type ' * bool(kinds)}{' and '.join(kinds)}"
             )
         for boxes in found:
             if boxes.features is not None:
                 self.class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
-                raise RequirementError(f"FunctionReader: add layer {missing[0]!r} to hidden of each ImageBoxes")
+                raise RequirementError(
+                    f"FunctionReader: a detector reads layer {missing[0]!r}, but the function does not return it; add"
+                    " it to hidden=... of each ImageBoxes"
+                )
         kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

@@ -44,14 +44,15 @@ class ImageBoxes:
         """Check shapes and ranges."""
         if self.boxes.ndim != 2 or self.boxes.shape[1] != 4:
             raise InvalidArgumentError(f"ImageBoxes: expected boxes of shape (boxes, 4), got {tuple(self.boxes.shape)}")
-        named = {n: getattr(self, n) for n in ("confidence", "predictions", "logits", "features")} | dict(self.hidden)
+        named = {n: getattr(self, n) for n in ("confidence", "predictions", "logits", "features")}
+        named |= {f"hidden[{layer!r}]": value for layer, value in self.hidden.items()}
         for name, value in named.items():
-            axes = {"confidence": 1, "predictions": 1, "logits": 2, "features": 2}.get(name)
-            if value is None or (len(value) == len(self.boxes) and axes in (None, value.ndim)):
+            more = {"confidence": "", "predictions": "", "logits": " classes", "features": " width"}.get(name, " ...")
+            if value is None or (len(value) == len(self.boxes) and (more == " ..." or value.ndim == 1 + bool(more))):
                 continue
             raise InvalidArgumentError(
-                f"ImageBoxes: expected {name} with a row per box ({len(self.boxes)})"
-                f"{f' as a {axes}-D tensor' * bool(axes)}, got shape {tuple(value.shape)}"
+                f"ImageBoxes: expected {name} of shape ({len(self.boxes)},{more}), with one row per box, got shape"
+                f" {tuple(value.shape)}"
             )
         if self.predictions.dtype.is_floating_point:
             raise InvalidArgumentError(f"ImageBoxes: expected integer predictions, got {self.predictions.dtype}")

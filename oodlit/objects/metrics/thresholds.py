@@ -112,7 +112,7 @@ def best_f1_confidence(
         0.5
     """
     if objects.classes is None:
-        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; pass annotated ID objects")
+        raise InvalidArgumentError("best_f1_confidence: expected Objects(boxes, image, classes), got no classes")
     crowd = np.zeros(len(objects), dtype=bool) if is_crowd is None else is_crowd
     found = []
     for label in np.unique(objects.classes[~crowd]).tolist():

@@ -97,8 +97,8 @@ def wilderness_of(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> Value:
         on_unknown += int(boxes.on_unknown[kept].sum())
         called += len(kept)
     if missed:
-        what = f"{len(missed)} of {len(present)} classes (first: class {missed[0]})"
-        return Value(math.nan, reason=f"{what} do not reach recall {float(share):g}")
+        what = f"{len(missed)} of {len(present)} classes (first: the class with index {missed[0]})"
+        return Value(math.nan, reason=f"recall {float(share):g} is not reached for {what}")
     return Value(on_unknown / called)
 
 
