@@ -72,7 +72,11 @@ def test_what_all_processes_know_is_printed_by_the_first(monkeypatch: pytest.Mon
             "1 folder (first: 'a') has 1 dimension after 1 attempt",
         ),
         ("11 images, 0.1 images, 1,001 images, 2-1 images", "11 images, 0.1 images, 1,001 images, 2-1 images"),
-        ("1 of 1 images are", "1 of 1 images are"),
+        (
+            "1 of 1 images are, 1 of 1,000 files (first: 'a') were",
+            "1 of 1 images is, 1 of 1,000 files (first: 'a') was",
+        ),
+        ("1 of 3 images that repeat others, 1 of 3 images", None),
         ("level 1 classes, 'my 1 images', a/1 images, my 1 images.png", None),
         ("features span 1 dimensions", "features span 1 dimension"),
         ("1 is less, 1 was his", None),

@@ -178,10 +178,10 @@ def _set_for_fpr(results: RunResults, dataset: str | None) -> str:
     if dataset is None and len(known) == 1:
         return known[0]
     if not known:
-        raise InvalidArgumentError("Gate: fpr=... requires an OOD set, but the run has none; pass tpr=... instead")
+        raise InvalidArgumentError("Gate: fpr=... requires OOD images, but the run has none; pass tpr=... instead")
     if dataset is None:
         raise InvalidArgumentError(
-            f"Gate: fpr=... requires the name of an OOD set; pass dataset=... with one of {', '.join(known)}"
+            f"Gate: fpr=... requires the name of a set of OOD images; pass dataset=... with one of {', '.join(known)}"
         )
     if dataset not in known:
         raise UnknownNameError.of("set of OOD images", dataset, known)

@@ -294,7 +294,7 @@ def test_a_class_without_images_of_a_part(part):
     """Before the run where the source knows its keys; else at its end: no number, and the reason."""
     found = [s for s in samples() if s.group != 4 or part_of(s.key, 0.4) is not part]
     names = make_pool().class_names
-    message = rf"1 of 23 classes \(first: 'class 4'\) have no {part} images"
+    message = rf"1 of 23 classes \(first: 'class 4'\) has no {part} images"
     with pytest.raises(DataError, match=f"pool 'pool': {message}"):
         severity_pool(Stream("pool", Role.OOD, MemorySource(found), names), test_share=0.4)
     pool = severity_pool(Stream("pool", Role.OOD, Reader(found), names), test_share=0.4)

@@ -123,6 +123,6 @@ def test_a_replaced_file_of_equal_size_is_reported_before_work_is_reused(tmp_pat
     since = max(path.stat().st_mtime for path in (tmp_path / "out").rglob("*"))
     replace_later(paths[1], others[1], since)  # the sampled files are 0, 2, 4, ...
     with pytest.warns(
-        ChangedFilesWarning, match=r"'far': 1 of 70 files .*001\.png\) were modified .* Only the contents of a sample"
+        ChangedFilesWarning, match=r"'far': 1 of 70 files .*001\.png\) was modified .* Only the contents of a sample"
     ):
         reuse()

@@ -77,9 +77,9 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     (tmp_path / "list.txt").write_text("1.jpg\n9.jpg\n")
     code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
-    assert "1 of 2 listed files were not found (first: '9.jpg')" in error
+    assert "1 of 2 listed files was not found (first: '9.jpg')" in error
     with pytest.warns(
-        UserWarning, match="1 of 2 listed files were not found .*'9.jpg'.; the missing files are left out"
+        UserWarning, match="1 of 2 listed files was not found .*'9.jpg'.; the missing files are left out"
     ):
         assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
     assert len(ShardSource(tmp_path / "all")) == 1

@@ -183,7 +183,7 @@ def test_images_by_key(tmp_path: Path) -> None:
     assert images["tensors/0"].size == (3, 2)
     assert images["tensors/0"].getpixel((0, 0)) == (128, 128, 128)
     assert images[f"tiny/{keys[4]}"].getpixel((0, 0)) != images[f"tiny/{keys[0]}"].getpixel((0, 0))
-    with pytest.raises(DataError, match=r"1 of 1 keys \(first: 'no'\) were not found in"):
+    with pytest.raises(DataError, match=r"1 of 1 keys \(first: 'no'\) was not found in"):
         data.read_images(["tiny/no"])
     assert data.read_images(["tensors/1"])["tensors/1"].getpixel((0, 0)) == (0, 0, 0)  # constant, outside [0, 1]
     with pytest.raises(InvalidArgumentError, match="no stream is called 'nowhere'"):

@@ -75,7 +75,7 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
     description = replace(describe("openimage_o"), expected_count=3)
     listing = list_set(description, tmp_path / "test", only=names)
     assert list(listing.assignments) == ["03.jpg", "05.jpg", "07.jpg"]
-    with pytest.raises(DataError, match=r"1 of 4 listed files were not found \(first: '99\.jpg'"):
+    with pytest.raises(DataError, match=r"1 of 4 listed files was not found \(first: '99\.jpg'"):
         list_set(description, tmp_path / "test", only=[*names, "99.jpg"])
     tree(tmp_path / "test" / "again", ["03.jpg"])
     with pytest.raises(DataError, match=r"2 images, such as .*, match the listed file '03\.jpg'"):

@@ -133,7 +133,7 @@ class TestDatasetSource:
 def test_memory_source() -> None:
     with pytest.raises(InvalidArgumentError, match="key 'a' occurs twice"):
         MemorySource([Sample("a", b""), Sample("a", b"")])
-    with pytest.raises(DataError, match=r"1 of 2 keys \(first: 'b'\) were not found in"):
+    with pytest.raises(DataError, match=r"1 of 2 keys \(first: 'b'\) was not found in"):
         find_samples(MemorySource([Sample("a", b"")]), ["a", "b"])
 
 

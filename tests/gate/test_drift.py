@@ -174,7 +174,7 @@ def test_states_and_numbers_that_do_not_fit() -> None:
         DriftTest([1], seed=2**64)
     with pytest.raises(InvalidArgumentError, match="false_alarm_rate"):
         DriftTest([1], false_alarm_rate=1.0)
-    with pytest.raises(NonFiniteScoreError, match="1 of 2 scores are NaN"):
+    with pytest.raises(NonFiniteScoreError, match="1 of 2 scores is NaN"):
         test.update([1, math.nan])
     assert test.num_images == 0
     assert test.update([math.inf, -math.inf]).tolist() > [0.75, 0.0]

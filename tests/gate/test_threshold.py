@@ -88,7 +88,7 @@ def test_interval_covers_the_quantile(number: int, share: float) -> None:
 
 def test_what_has_to_be_said() -> None:
     results = results_of([1.0, 2.0, 3.0], [0.0, 1.0], [5.0])
-    with pytest.raises(InvalidArgumentError, match=r"requires the name of an OOD set; .*dataset=.* near, far"):
+    with pytest.raises(InvalidArgumentError, match=r"requires the name of a set of OOD images; .*dataset=.* near, far"):
         threshold_of(results, "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="did you mean 'near'"):
         threshold_of(results, "mine", fpr=0.1, dataset="nearr")
@@ -99,7 +99,7 @@ def test_what_has_to_be_said() -> None:
     for fpr, found in ((1, "1"), (95, r"95; did you mean 0\.95"), (-0.1, "-0.1"), (False, "False")):
         with pytest.raises(InvalidArgumentError, match=rf"fpr to be in \[0, 1\), got {found}"):
             threshold_of(results, "mine", fpr=fpr, dataset="near")
-    with pytest.raises(InvalidArgumentError, match=r"requires an OOD set, .* pass tpr="):
+    with pytest.raises(InvalidArgumentError, match=r"requires OOD images, .* pass tpr="):
         threshold_of(results_of([1.0, 2.0, 3.0]), "mine", fpr=0.1)
     with pytest.raises(UnknownNameError, match="in these results"):
         threshold_of(results, "yours")

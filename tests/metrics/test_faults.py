@@ -119,7 +119,7 @@ FUNCTIONS = [m.auroc, m.fpr_at_tpr, m.aupr_success, m.aupr_error, m.detection_er
 
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_nan_scores_are_an_error_with_their_count(function):
-    with pytest.raises(NonFiniteScoreError, match=r"id_scores: 1 of 2 scores are NaN .*: 1\)"):
+    with pytest.raises(NonFiniteScoreError, match=r"id_scores: 1 of 2 scores is NaN .*: 1\)"):
         function([0.9, math.nan], [0.1, 0.2])
     with pytest.raises(NonFiniteScoreError, match="ood_scores: 2 of 3 scores are NaN"):
         function([0.9], torch.tensor([math.nan, 0.1, math.nan], dtype=torch.bfloat16))
@@ -254,7 +254,7 @@ def test_other_bad_arguments_are_refused():
         m.aurc([1.0], ["a"])
     with pytest.raises((InvalidArgumentError, TypeError), match=r"expected integers, got list of dtype <U1|Type-check"):
         m.accuracy(["a"], [0])
-    with pytest.raises(InvalidArgumentError, match="1 of 2 images have no label"):
+    with pytest.raises(InvalidArgumentError, match="1 of 2 images has no label"):
         m.accuracy([0, 1], [0, -1])
     with pytest.raises(InvalidArgumentError, match="expected one label per prediction"):
         m.accuracy([0, 1], [0])

@@ -26,7 +26,7 @@ def test_uneven_and_empty_ranks_equal_one_process(tmp_path):
     assert found[0]["uneven collected"] == found[0]["empty collected"] == together
     assert found[0]["uneven warnings"] == found[0]["empty warnings"] == []
     assert all("nan" in value for value in found[0]["none"].values())
-    assert "ood_scores: 1 of 1 scores are NaN" in found[0]["nan"]
+    assert "ood_scores: 1 of 1 scores is NaN" in found[0]["nan"]
 
 
 def test_the_worker_covers_every_metric():

@@ -211,12 +211,13 @@ GROUPS = torch.tensor([0, 1, 2])
         ({"levels": 1}, "levels to be an integer >= 2, got 1"),
         (
             {"groups": torch.tensor([0, 0, 2])},
-            r"1 of 3 classes \(first: 'b'\) have no test images. Every class requires",
+            r"1 of 3 classes \(first: 'b'\) has no test images. Every class requires",
         ),
         ({"groups": torch.tensor([0, 1, 3])}, "groups: expected values from 0 to 2, got 0 to 3"),
         ({"groups": torch.tensor([0, 1])}, r"groups: .*3.*2"),
         ({"class_names": ("a", "b")}, r"class_names: expected one name per class \(3\) or none, got 2"),
         ({"class_names": ("a", "b", "a")}, "two classes of the pool are named 'a'"),
+        ({"severities": [[0.1, 0.2, 0.3]]}, r"severities: expected a one-dimensional array, .* got shape \(1, 3\)"),
         ({"id_scores": []}, "expected at least one ID score"),
         ({"rule": "best"}, "got 'best'"),
     ],
@@ -240,7 +241,7 @@ def test_nan_is_never_ordered():
         values[place][1] = math.nan
         with pytest.raises(NonFiniteScoreError, match="NaN"):
             m.severity_levels(**values, groups=GROUPS, id_classes=1)
-    with pytest.raises(NonFiniteScoreError, match="1 of 2 values are NaN"):
+    with pytest.raises(NonFiniteScoreError, match="1 of 2 values is NaN"):
         ExactSums(1).add(torch.tensor([0, 0]), torch.tensor([1.0, math.nan]))
 
 
@@ -284,7 +285,9 @@ def test_the_class_names_what_is_missing():
         assert math.isnan(metric.compute()["mean_auroc"])
     flags = torch.tensor([False, True])
     metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags)
-    with pytest.raises(InvalidArgumentError, match=r"2 of 2 classes \(first: 0, 1\) have no estimation images"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"2 of 2 classes \(first: index 0, index 1\) have no estimation images"
+    ):
         metric.compute()
     with pytest.raises(InvalidArgumentError, match=r"confidences: expected 2 values, one per score, got 1"):
         metric.update(torch.tensor([1.0, 0.0]), flags, torch.tensor([-1, 0]), flags, torch.tensor([1.0]))

@@ -109,7 +109,7 @@ def test_parts_that_do_not_fit_are_refused() -> None:
         Detections.cat([])
     with pytest.raises(InvalidArgumentError, match="these image keys occur more than once: val/0"):
         Detections.cat([one, one])
-    with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
+    with pytest.raises(InvalidArgumentError, match="1 of 2 parts has outputs"):
         Detections.cat([one, replace(two, outputs=None)])
     with pytest.raises(InvalidArgumentError, match="expected logits in all parts or in none, with equal shapes"):
         Detections.cat([one, made([1], dataset="near", width=5)])

@@ -133,7 +133,7 @@ def test_folders_are_no_columns(tmp_path: Path, near: Annotations) -> None:
 def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
     content = results()
     content[1]["category_id"] = 3
-    told = r"1 of 3 boxes have a class that is not an ID class .*category_id 3\); ID classes are cat, dog, bird"
+    told = r"1 of 3 boxes has a class that is not an ID class .*category_id 3\); ID classes are cat, dog, bird"
     with pytest.raises(DataError, match=told):
         read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
     wide = columns() | {"logits": [[0.0] * 4] * 3}

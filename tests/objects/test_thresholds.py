@@ -27,7 +27,7 @@ def test_thresholds_that_cannot_be() -> None:
     for rule in ("quantile", "normal"):
         with pytest.warns(UndefinedMetricWarning, match="there is no ID"):
             assert math.isnan(unknown_threshold([], rule=rule))
-    with pytest.raises(InvalidArgumentError, match="1 of 2 ID scores are infinite"):
+    with pytest.raises(InvalidArgumentError, match="1 of 2 ID scores is infinite"):
         unknown_threshold([1.0, -math.inf], rule="normal")
     with pytest.raises(InvalidArgumentError, match=r"rule .* got 'mean'"):
         unknown_threshold([1.0], rule="mean")

@@ -21,7 +21,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
 def test_missing_names_are_refused(missing, field):
     names = np.array(["cat", "dog", missing, "eel"], dtype=object)
     given = {"logits": LOGITS, "groups": [0, 1, 2, 3]} | {field: names}
-    with pytest.raises(InvalidArgumentError, match=f"'far': {field}: 1 of 4 values are missing.* first in row 2"):
+    with pytest.raises(InvalidArgumentError, match=f"'far': {field}: 1 of 4 values is missing.* first in row 2"):
         evaluate_arrays(id={"logits": LOGITS}, ood={"far": given}, detectors=[MSP()])
 
 

@@ -148,7 +148,7 @@ def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
     tensor = _tensor(values, name).detach()
     if tensor.ndim != 1:
         raise InvalidArgumentError(
-            f"{name}: expected one-dimensional scores, shape (n,), got shape {tuple(tensor.shape)}"
+            f"{name}: expected a one-dimensional array, shape (n,), got shape {tuple(tensor.shape)}"
         )
     if tensor.is_complex():
         raise InvalidArgumentError(f"{name}: expected real numbers, got {tensor.dtype}")

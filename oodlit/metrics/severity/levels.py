@@ -114,7 +114,7 @@ def check_no_class_is_empty(sizes: Int[Tensor, " classes"], kind: str, class_nam
     """
     empty = (sizes == 0).nonzero().flatten().tolist()
     if empty:
-        named = [repr(class_names[i]) if class_names else str(i) for i in empty[:3]]
+        named = [repr(class_names[i]) if class_names else f"index {i}" for i in empty[:3]]
         raise InvalidArgumentError(
             f"{len(empty)} of {len(sizes)} classes (first: {', '.join(named)}) have no {kind} images. Every class"
             " requires estimation images and test images; add images, or remove these classes"
