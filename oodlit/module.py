@@ -87,11 +87,8 @@ class OODModule(Module):
         """Load the network and find its head."""
         super().__init__()
         if not isinstance(backbone, str | nn.Module):
-            hint = (
-                "; pass the network that its method module() returns"
-                if type(backbone).__name__ == "ExportedProgram"
-                else ""
-            )  # type: ignore[unreachable]
+            is_exported = type(backbone).__name__ == "ExportedProgram"  # type: ignore[unreachable]
+            hint = "; pass the network that its method module() returns" if is_exported else ""
             raise InvalidArgumentError(
                 "OODModule: expected a network (nn.Module), a timm name, or the dotted path of a class or function that"
                 f" returns a network, got {type(backbone).__name__}{hint}"

@@ -206,7 +206,7 @@ GROUPS = torch.tensor([0, 1, 2])
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"id_classes": 4}, "the pool has 3 classes, but each level requires 4 .*use a larger pool"),
+        ({"id_classes": 4}, "the pool has 3 classes, but each level requires 4, as many as .*; use a larger pool"),
         ({"id_classes": 0}, "id_classes to be an integer >= 1, got 0"),
         ({"levels": 1}, "levels to be an integer >= 2, got 1"),
         (
@@ -217,7 +217,10 @@ GROUPS = torch.tensor([0, 1, 2])
         ({"groups": torch.tensor([0, 1])}, r"groups: .*3.*2"),
         ({"class_names": ("a", "b")}, r"class_names: expected one name per class \(3\) or none, got 2"),
         ({"class_names": ("a", "b", "a")}, "two classes of the pool are named 'a'"),
-        ({"severities": [[0.1, 0.2, 0.3]]}, r"severities: expected a one-dimensional array, .* got shape \(1, 3\)"),
+        (
+            {"severities": np.array([[0.1, 0.2, 0.3]])},
+            r"severities: expected a one-dimensional array, .* got shape \(1, 3\)",
+        ),
         ({"id_scores": []}, "expected at least one ID score"),
         ({"rule": "best"}, "got 'best'"),
     ],

@@ -334,16 +334,9 @@ class SeverityLevels(StreamMetric):
         sums.add(self.stream("estimation_groups").cpu(), as_scores(self.stream("confidences"), "confidences").cpu())
         check_no_class_is_empty(sums.counts, "estimation")
         severities = sums.means()
-        found = severity_levels(
-            self.stream("id_scores"),
-            self.stream("test_scores"),
-            self.stream("test_groups"),
-            severities,
-            id_classes=self.id_classes,
-            levels=self.levels,
-            tpr=self.tpr,
-            rule=self.rule,
-        )
+        id_scores, scores, groups = (self.stream(name) for name in ("id_scores", "test_scores", "test_groups"))
+        settings: Any = {name: getattr(self, name) for name in ("id_classes", "levels", "tpr", "rule")}
+        found = severity_levels(id_scores, scores, groups, severities, **settings)
         values = {"auroc": found.auroc.tolist(), "fpr": found.fpr.tolist()}
         means = {f"mean_{name}": sum(of_levels) / len(of_levels) for name, of_levels in values.items()}
         return {
