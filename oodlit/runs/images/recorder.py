@@ -49,8 +49,7 @@ def join_scores(rows: Iterable[ImageRows], scoring: Scoring, group: Group) -> pd
     """Join the scores of all processes."""
     active = scoring.active
     float32 = set(active).difference(*gather_objects(group, scoring.float64))
-    tables = [gather(part, group, detectors=active, float32=float32) for part in rows]
-    return pd.concat(tables, ignore_index=True)
+    return pd.concat([gather(part, group, detectors=active, float32=float32) for part in rows], ignore_index=True)
 
 
 def join_estimates(

@@ -35,10 +35,8 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     assert detector.extra_passes >= 0, f"extra_passes must be at least 0, got {detector.extra_passes}"
     parameters = inspect.signature(type(detector).__init__).parameters
     variable = [str(p).partition(":")[0] for p in parameters.values() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
-    own = type(detector).__init__ is not Detector.__init__
-    assert not (own and variable), (
-        f"the constructor accepts {variable[0]}; declare each argument by name" if variable else ""
-    )
+    if variable and type(detector).__init__ is not Detector.__init__:
+        raise AssertionError(f"the constructor accepts {variable[0]}; declare each argument by name")
     assert repr(type(detector)(**detector.settings)) == repr(detector), (
         "repr(type(detector)(**detector.settings)) differs from repr(detector); store each argument under its name"
     )

@@ -85,10 +85,11 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
     """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""
     data = problem()
     expected = fitted(factory, data).score(data.tests)
-    for what, lay in {
+    layouts: dict[str, Callable[[Outputs], Outputs]] = {
         "inputs in channels-last memory": _channels_last,
-        "non-contiguous inputs (every other row)": lambda x: _with(x, lambda t: t.repeat_interleave(2, dim=0)[::2]),
-    }.items():
+        "non-contiguous inputs": lambda outputs: _with(outputs, lambda t: t.repeat_interleave(2, dim=0)[::2]),
+    }
+    for what, lay in layouts.items():
         found = fit_on(factory(), [lay(data.train)], data.head).score(lay(data.tests))
         assert_same_scores(found, expected, what=what, rtol=1e-4)
     if "hidden" not in factory().required_needs:
