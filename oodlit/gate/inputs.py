@@ -60,10 +60,8 @@ def batches_of(
         raise InvalidArgumentError(f"Gate: expected one key per image, got {len(keys)} keys for {len(images)} images")
     for start in range(0, len(images), CHUNK):
         chunk = range(start, min(start + CHUNK, len(images)))
-        made = [
-            _checked(_transformed(images[place], place, transform, decode), place, shape, one_shape) for place in chunk
-        ]
-        made = [image.to(dtype) for image in made]
+        tensors = (_transformed(images[place], place, transform, decode) for place in chunk)
+        made = [_checked(image, place, shape, one_shape).to(dtype) for place, image in zip(chunk, tensors, strict=True)]
         if len({image.shape for image in made}) > 1:
             sizes = ", ".join(sorted({str(tuple(image.shape)) for image in made}))
             raise InvalidArgumentError(f"Gate: expected transformed images of one shape, got the shapes {sizes}")

@@ -86,10 +86,9 @@ def load_module(
     if not isinstance(model, nn.Module):
         search_current_folder(*([] if files.started_in is None else [files.started_in]))
     module = _module(record, model, files)
-    if transform is None:  # the recipe imports what it names, so it is only followed if necessary
-        transform = _transform_of(record)
-    if transform is not None:
-        module.transform = transform
+    # The recipe imports what it names, so it is only followed if necessary.
+    if (found := _transform_of(record) if transform is None else transform) is not None:
+        module.transform = found
     if module.transform is None and record.transform != "None":
         raise InvalidArgumentError(
             f"{source}: the transform {shortened(record.transform)} cannot be rebuilt from the record; pass it as"

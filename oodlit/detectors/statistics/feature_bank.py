@@ -81,11 +81,9 @@ class FeatureBank(SmallestHashes):
         can_be = sharing > 1 and not self.ordered
         self.is_shared = can_be and (copies == "machine" or (copies == "auto" and is_large))
         self._processes, self._sharing = processes, sharing
-        where = f"once in each of the {processes} processes"
-        if self.is_shared:
-            where = f"once per machine, shared by its {sharing} processes"
+        where = f"once per machine, shared by its {sharing}" if self.is_shared else f"once in each of the {processes}"
         memory_of_bank = f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
-        return f"the bank of {rows:,} training images ({memory_of_bank}) is kept {where}"
+        return f"the bank of {rows:,} training images ({memory_of_bank}) is kept {where} processes"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
         """Return features of `rows` images (None = all) on the CPU, scaled by `exact_scaling`, and their norms.
