@@ -152,7 +152,7 @@ def test_images_outside_the_list_are_left_out_of_folders_and_archives(
     if kind != "folder":
         source = Path(shutil.make_archive(str(tmp_path / "packed"), kind, source))
     with (
-        pytest.warns(UserWarning, match=f"1 of {len(names)} listed files were not found"),
+        pytest.warns(UserWarning, match=f"1 of {len(names)} listed files was not found"),
         pytest.warns(UserWarning, match=f"{name}: 2 images are left out, because {describe(name).file_list}"),
     ):
         assert main(["shards", "build", name, str(source), "--out", str(tmp_path / "out"), "--incomplete"]) == 0
