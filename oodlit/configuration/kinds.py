@@ -127,6 +127,8 @@ def convert(value: Any, kind: Any, where: str) -> Any:
 
 def _type_name(kind: Any) -> str:
     origin = get_origin(kind)
+    if origin is Literal:
+        return " or ".join(map(repr, get_args(kind)))
     if isinstance(origin, type) and issubclass(origin, Iterable):
         items = " or ".join(_type_name(member) for member in members(get_args(kind)[-1]))
         return f"{'mapping' if issubclass(origin, Mapping) else 'list'} of {items}"

@@ -30,7 +30,8 @@ def make(planned: Any) -> Any:
         kind = InvalidArgumentError if isinstance(error, (TypeError, ValueError, LookupError)) else OodlitError
         raise kind(f"{planned.path}: {described(error)}") from error
     if not is_a(made, planned.kinds):
-        raise InvalidArgumentError(f"{planned.path} must return a {type_names(planned.kinds)}, got {shortened(made)}")
+        expected = f"{planned.path} must return an object of class {type_names(planned.kinds)}"
+        raise InvalidArgumentError(f"{expected}, got {shortened(made)}")
     return made
 
 

@@ -114,9 +114,9 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
         raise UnknownNameError.of(f"key beside class_path {path}", odd[0], CLASS_KEYS)
     path, maker = find(path, kinds, where, packages)
     if not callable(maker):
-        raise UsageError(f"{where}: {path} must be a class or a function")
+        raise UsageError(f"{where}: expected {path} to be a class or a function, got {type(maker).__name__}")
     if not may_make(maker, kinds):
-        raise UsageError(f"{where}: {path} is not a {type_names(kinds)}")
+        raise UsageError(f"{where}: expected {type_names(kinds)}, got {path}")
     if not isinstance(arguments, dict):
         raise UsageError(f"{where}: init_args of {path} must map names to values, got {shortened(arguments)}")
     parameters = parameters_of(maker)

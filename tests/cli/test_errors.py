@@ -94,7 +94,10 @@ HELP = " (see 'oodlit evaluate --help')"
             "--backbone={class_path: own_of_errors.anything, dict_kwargs: {width: 3}}",
             "own_of_errors.anything: ValueError: {'width': 3}",
         ),
-        ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number must return a Module, got 3"),
+        (
+            "--backbone={class_path: own_of_errors.number}",
+            "own_of_errors.number must return an object of class Module, got 3",
+        ),
         # unknown names at every depth
         (KNN % "{kk: 1}", "unknown argument 'kk' of oodlit.detectors.KNN; did you mean 'k'? Known: bank_size, k"),
         (
@@ -153,11 +156,11 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--backbone={class_path: own_of_errors.LIMIT}",
-            "--backbone: own_of_errors.LIMIT must be a class or a function" + HELP,
+            "--backbone: expected own_of_errors.LIMIT to be a class or a function, got int" + HELP,
         ),
         # the wrong class, the wrong type
-        ("--detectors=[own_of_errors.Net]", "--detectors[0]: own_of_errors.Net is not a Detector" + HELP),
-        (REACT % "DigitsBenchmark", "--detectors[0].then: oodlit.datamodules.DigitsBenchmark is not a Detector" + HELP),
+        ("--detectors=[own_of_errors.Net]", "--detectors[0]: expected Detector, got own_of_errors.Net" + HELP),
+        (REACT % "DigitsBenchmark", "--detectors[0].then: expected Detector, got oodlit.datamodules.DigitsBenchmark" + HELP),
         (KNN % "{k: x}", "--detectors[1].k: expected int, got x" + HELP),
         (KNN % "3", "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP),
         (NET % "{width: [1]}", "--backbone.width: expected int, got [1]" + HELP),

@@ -90,7 +90,7 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
             ["--logger", "wandb", "--logger.projekt", "x"],
             "unknown argument 'projekt' of oodlit.cli.running.loggers.wandb",
         ),
-        (["--logger", "MSP"], "MSP is not a Logger"),
+        (["--logger", "MSP"], "expected Logger, got oodlit.detectors.MSP"),
     ],
 )
 def test_wrong_words_are_reported(

@@ -184,6 +184,10 @@ def _streams(value: Any) -> Any:
             "'init_arg' beside class_path own_of_test.Net; did you mean 'init_args'",
         ),
         (lambda c: c.update(backbone=3), "--backbone: expected str or class_path and init_args, got 3"),
+        (
+            lambda c: c.update(detectors=5),
+            "--detectors: expected 'all' or list of Detector or mapping of Detector, got 5",
+        ),
         (_streams([{"class_path": "shard_strem"}]), "'shard_strem'; did you mean 'shard_stream'"),
         (
             _streams([{"class_path": "shard_stream", "init_args": {"shards": "s", "role": "odd"}}]),
