@@ -168,8 +168,9 @@ class StreamBatches(IterableDataset[Any]):
             ) from error
         if count != len(positions):
             raise DataError(
-                f"data set {self.stream.name!r}: expected {len(positions)} samples for positions"
-                f" {positions.start}..{positions.stop - 1}, but the source returned {count}"
+                f"data set {self.stream.name!r}: expected {len(positions)} samples at positions {positions.start} to"
+                f" {positions.stop - 1}, but {type(self.stream.source).__name__} returned {count}; correct read() or"
+                " len() of the source"
             )
 
     def _rows(self, remaining: int) -> "_Rows":
@@ -180,7 +181,7 @@ class StreamBatches(IterableDataset[Any]):
         if sample.error is not None:
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
-            return "the label is missing (field .cls); training images require one", None
+            return "training images require a label, but this image has none (in shards: field .cls)", None
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
@@ -306,8 +307,8 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
     """
     if image.shape == first.shape and image.dtype == first.dtype:
         return
-    kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (first, image))
-    found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
     raise InvalidArgumentError(
-        f"data set {stream!r}: the transform must return images of one shape and dtype, got {found} at key {key!r}"
+        f"data set {stream!r}: expected images of one shape and dtype, got {tuple(first.shape)} ({first.dtype}) and, at"
+        f" key {key!r}, {tuple(image.shape)} ({image.dtype}). Use a transform that returns one size and dtype."
+        " Tensors of a data set are used without the transform, so they must already be alike"
     )

@@ -104,15 +104,16 @@ def _check_order(names: tuple[str, ...], source: str) -> None:
     """Refuse class names in an order that comes only from sorting them."""
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
-            f"{source}: the {len(names)} class names are numbers, but not 0, ..., {len(names) - 1} (the first is"
-            f" {names[0]!r}), so the order of the classes is unclear; pass class_names in the order of the classifier"
+            f"{source}: the {len(names)} class names are numbers, but not 0, ..., {len(names) - 1} in this order:"
+            f" {_shown(names)}. Pass class_names=[...] in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):
         first = next(i for i, key in enumerate(keys) if key != imagenet_keys()[i])
+        published = (wnids() if names[first] in wnid_labels() else imagenet_names())[first]
         raise DataError(
             f"{source}: the classes of ImageNet-1k are not in the published order (label {first} is {names[first]!r},"
-            f" not {wnids()[first]!r}). If the logits have the published order, pass class_names={IMAGENET!r} to"
+            f" not {published!r}). If the logits have the published order, pass class_names={IMAGENET!r} to"
             " renumber the labels. Otherwise pass class_names=[...] with the names in the order of the logits"
         )
 
@@ -127,8 +128,8 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
-            f"data set {stream.name!r}: {len(unknown)} of its {len(own)} classes ({_shown(unknown)}) do not occur in"
-            f" {source}, which has the classes {_shown(names)}; rename or remove these {len(unknown)} classes, or pass"
+            f"data set {stream.name!r}: expected only classes of {source}, got {_shown(unknown)}. Classes of {source}:"
+            f" {_shown(names)}. Rename or remove unknown classes, or {'correct' if source == 'class_names' else 'pass'}"
             " class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"data set {stream.name!r}", keys), (source, known)):

@@ -124,8 +124,8 @@ class OODDataModule(pl.LightningDataModule):
         ids = [stream.name for stream in streams if stream.role is Role.ID]
         if len(ids) != 1:
             raise InvalidArgumentError(
-                "streams: expected exactly one stream with role ID (the positive class of every metric), got"
-                f" {len(ids)} ({', '.join(ids) or 'none'})"
+                f"streams: expected exactly one stream with role 'id', got {', '.join(ids) or 'none'}; every metric"
+                " compares other images with one set of in-distribution images"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"data set {empty[0]!r} has no samples; add images, or remove the data set")
@@ -268,8 +268,6 @@ class OODDataModule(pl.LightningDataModule):
                     reasons[stream.full_key(key)] = str(error)
         if reasons:
             first, reason = next(iter(reasons.items()))
-            warn(
-                (f"{len(reasons)} of {len(reasons) + len(images)} images cannot be shown (first: {first!r}, {reason})"),
-                NoPictureWarning,
-            )
+            number = f"{len(reasons)} of {len(reasons) + len(images)} images"
+            warn(f"{number} cannot be shown as thumbnails (first: {first!r}, {reason})", NoPictureWarning)
         return images

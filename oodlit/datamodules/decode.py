@@ -170,12 +170,13 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         raise DataError(f"image has {scans} scans, more than {MAX_SCANS}; save it again as a baseline JPEG")
     tags = getattr(image, "tag_v2", {})  # a tile of a TIFF can be larger than the image
     tile = [side for side in map(tags.get, _TILE_SIZE) if isinstance(side, int)]
-    for width, height in [image.size, *([tile] if len(tile) == len(_TILE_SIZE) else [])]:
+    sizes = {"image": image.size, **({"tile": tile} if len(tile) == len(_TILE_SIZE) else {})}
+    for what, (width, height) in sizes.items():
         if width * height > max_pixels:
             raise DataError(
-                f"image has {width} x {height} pixels, more than max_pixels={max_pixels}; if you trust the file, raise"
-                " the limit with decode=functools.partial(decode_image, max_pixels=...) or, for shards, with"
-                " `oodlit shards build --max_pixels`"
+                f"{what} has {width} x {height} pixels, more than max_pixels={max_pixels}. If you trust the file, raise"
+                " the limit of the run with decode=functools.partial(decode_image, max_pixels=...), and the limit of"
+                " `oodlit shards build` and `oodlit shards verify` with --max_pixels"
             )
     return image
 

@@ -96,8 +96,9 @@ def explained(error: Exception, stream: str) -> Exception:
         what = "too many files are open; raise the limit (ulimit -n), or use fewer workers"
     elif _SHARED.search(text):
         what = (
-            "the shared memory of the worker processes is full (/dev/shm, often 64 MB in a container); enlarge it"
-            " (docker run --shm-size=8g), or use a smaller batch_size, prefetch_factor or num_workers"
+            "the shared memory (/dev/shm, often 64 MB in a container) or the memory of the machine is probably full;"
+            " enlarge shared memory (docker run --shm-size=8g), or use a smaller batch_size, prefetch_factor or"
+            " num_workers"
         )
     elif text.startswith(_DIED):
         what = "if the machine ran out of memory, use fewer workers or a smaller batch_size"
@@ -128,5 +129,6 @@ def check_movable(stream: Stream, method: str | None, **code: object) -> None:
         except Exception as error:  # pickle and the classes themselves raise almost anything
             raise InvalidArgumentError(
                 f"data set {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
-                f" ({describe_error(error)}); use a function or class of a module, or pass num_workers=0"
+                f" ({describe_error(error)}); use only functions and classes that are defined at the top"
+                " level of a module (no lambdas), or pass num_workers=0"
             ) from error

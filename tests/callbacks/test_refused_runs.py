@@ -62,7 +62,7 @@ def test_unknown_backbone_names_the_nearest():
 def test_train_stream_without_labels_names_keys():
     train = Stream("train", Role.TRAIN, MemorySource([Sample("7", torch.rand(3, 8, 8))]))
     streams = [train, *make_streams(with_train=False)]
-    with pytest.raises(Exception, match="'train': key '7': the label is missing"):
+    with pytest.raises(Exception, match="'train': key '7': training images require a label"):
         run([Mahalanobis()], streams=streams)
 
 

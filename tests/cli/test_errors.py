@@ -77,7 +77,8 @@ HELP = " (see 'oodlit evaluate --help')"
         (STREAM % "cache: {attempts: 0}", "Cache: expected attempts to be at least 1, got 0"),
         (
             STREAMS % "[]",
-            "streams: expected exactly one stream with role ID (the positive class of every metric), got 0 (none)",
+            "streams: expected exactly one stream with role 'id', got none; every metric compares other images with"
+            " one set of in-distribution images",
         ),
         # constructors of others: class, kind of error, message
         (NET % "{depth: 0}", "own_of_errors.Net: ValueError: depth must be positive"),
@@ -160,7 +161,10 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         # the wrong class, the wrong type
         ("--detectors=[own_of_errors.Net]", "--detectors[0]: expected Detector, got own_of_errors.Net" + HELP),
-        (REACT % "DigitsBenchmark", "--detectors[0].then: expected Detector, got oodlit.datamodules.DigitsBenchmark" + HELP),
+        (
+            REACT % "DigitsBenchmark",
+            "--detectors[0].then: expected Detector, got oodlit.datamodules.DigitsBenchmark" + HELP,
+        ),
         (KNN % "{k: x}", "--detectors[1].k: expected int, got x" + HELP),
         (KNN % "3", "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP),
         (NET % "{width: [1]}", "--backbone.width: expected int, got [1]" + HELP),

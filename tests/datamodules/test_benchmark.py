@@ -166,7 +166,7 @@ def test_what_is_missing_is_said(root, tmp_path):
         ImageNetBenchmark(root, [], train=True, complete=False)
     with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
         ImageNetBenchmark(root, ["nincoo"], complete=False)
-    with pytest.raises(InvalidArgumentError, match="'imagenet_val' is always used as id data"):
+    with pytest.raises(InvalidArgumentError, match="expected only test sets, got 'imagenet_val'"):
         ImageNetBenchmark(root, ["imagenet_val"], complete=False)
     with pytest.raises(InvalidArgumentError, match=r"locations: 'sun' is not one of the sets .*imagenet_val"):
         ImageNetBenchmark(root, ["ninco"], locations={"sun": root}, complete=False)

@@ -40,7 +40,7 @@ def test_classes_of_any_sequence(root) -> None:  # noqa: F811
 def test_shards_of_another_set_serve_a_list_only(root) -> None:  # noqa: F811
     """SSB-hard may be read from shards of ImageNet-21k, because the list identifies its images."""
     elsewhere = {"ssb_hard": root / "imagenet_ood"}
-    with pytest.raises(DataError, match="ssb_hard: 6 of 6 listed images were not found"):
+    with pytest.raises(DataError, match="ssb_hard: could not find 6 of 6 listed images"):
         Benchmark("openood-v1.5", root, sets=["ssb_hard"], locations=elsewhere)
     with pytest.raises(DataError, match="expected shards of 'ssb_hard', got shards of 'imagenet_ood'"):
         ImageNetBenchmark(root, sets=["ssb_hard"], locations=elsewhere, complete=False)

@@ -149,9 +149,9 @@ TYPED = {tv_tensors.Image: torch.float32, "others": None}
     [
         (
             [v2.CenterCrop(8), v2.ToImage(), v2.ToDtype(TYPED)],
-            r"\(3, 8, 8\) and type torch.uint8 .* \(3, 8, 8\) and type torch.flo",
+            r"\(3, 8, 8\) and dtype torch.uint8 .* \(3, 8, 8\) and dtype torch.flo",
         ),
-        ([v1.Resize(4)], r"\(3, 4, 4\) and type torch.uint8 for an image as a tensor, but Image"),
+        ([v1.Resize(4)], r"\(3, 4, 4\) and dtype torch.uint8 for a tensor, but Image for a PIL image"),
         ([v1.PILToTensor(), v1.ToTensor()], r"48 x 40 pixels \(TypeError: pic should be"),
         ([v1.ToTensor(), v1.Normalize(0.5, 0.0)], r"48 x 40 pixels \(ValueError: std"),
         ([v1.Normalize(0.5, 0.5)], r"48 x 40 pixels \(TypeError"),

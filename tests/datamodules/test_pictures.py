@@ -37,7 +37,9 @@ NONE = {
 
 @pytest.mark.parametrize("case", NONE)
 def test_unviewable_images_do_not_affect_others(case: str) -> None:
-    with pytest.warns(NoPictureWarning, match=r"1 of 2 images cannot be shown \(first: 'val/0', ") as told:
+    with pytest.warns(
+        NoPictureWarning, match=r"1 of 2 images cannot be shown as thumbnails \(first: 'val/0', "
+    ) as told:
         images = data(NONE[case], torch.zeros(3, 4, 4)).read_images(["val/0", "val/1"])
     assert set(images) == {"val/1"}
     assert len(told) == 1

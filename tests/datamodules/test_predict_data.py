@@ -149,9 +149,9 @@ def test_train_stream_is_left_out_when_nothing_needs_it() -> None:
 def test_streams_are_checked(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="name 'a' occurs twice"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("a", Role.OOD, 1)])
-    with pytest.raises(InvalidArgumentError, match=r"expected exactly one stream with role ID .*, got 0"):
+    with pytest.raises(InvalidArgumentError, match="expected exactly one stream with role 'id', got none"):
         OODDataModule([numbers("a", Role.OOD, 1)])
-    with pytest.raises(InvalidArgumentError, match=r"got 2 \(a, b\)"):
+    with pytest.raises(InvalidArgumentError, match="got a, b; every metric"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.ID, 1)])
     with pytest.raises(DataError, match="data set 'b' has no samples"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.OOD, 0)])

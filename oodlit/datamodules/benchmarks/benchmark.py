@@ -104,7 +104,10 @@ class Benchmark(OODDataModule):
                     raise
                 warn(f"{one.name} is left out of benchmark {name!r}: {error}", MissingSetWarning)
         if {stream.role for stream in found} <= {Role.ID, Role.TRAIN}:
-            raise DataError(f"no test set of benchmark {name!r} was found below {root}; see `oodlit shards build`")
+            raise DataError(
+                f"no test set of benchmark {name!r} was found below {root} (sets: {', '.join(o.name for o in wanted)});"
+                f" build one with `oodlit shards build NAME SOURCE --out {root}/NAME`"
+            )
         if about.class_subset:
             loading.setdefault("class_subset", about.class_subset)
         loading["evaluation"] = about.evaluation | dict(loading.get("evaluation") or {})
@@ -141,8 +144,8 @@ def _check_found(about: BenchmarkDescription, root: Path, missing: Sequence[str]
     if len(missing) > 1:
         raise MissingSetError(
             f"benchmark {about.name!r}: {len(missing)} sets were not found below {root}: {', '.join(missing)}. Build"
-            f" each with `oodlit shards build NAME SOURCE --out {root}/NAME`; 'oodlit data list' names sources. To omit"
-            " missing sets, pass complete=False (--incomplete)"
+            f" each with `oodlit shards build NAME SOURCE --out {root}/NAME`; `oodlit data list` shows where to get the"
+            f" sources. To run without missing test sets, pass complete=False ({about.id_set.name} is always required)"
         )
 
 
@@ -158,12 +161,12 @@ def _with_list(stream: Stream, about: BenchmarkSet, *, complete: bool) -> Stream
     else:
         kept = sorted(position for position in positions if position >= 0)
         if missing := [name for name, position in zip(names, positions, strict=True) if position < 0]:
-            text = f"{stream.name}: {len(missing)} of {len(names)} listed images were not found (first: {missing[0]!r})"
+            text = f"{stream.name}: could not find {len(missing)} of {len(names)} listed images (first: {missing[0]!r})"
             if complete:
                 raise DataError(f"{text}; download the official archive again, or pass complete=False to omit them")
             if not kept:
                 raise MissingSetError(text)
-            warn(f"{text}; the run does not use these images", MissingSetWarning)
+            warn(f"{text}; missing images are left out", MissingSetWarning)
     return _with_groups(replace(stream, expected_count=len(names) if about.keep else None), facts, kept)
 
 

@@ -80,7 +80,8 @@ class ImageNetBenchmark(OODDataModule):
         chosen = {name: describe(name) for name in sets if name not in own}
         if fixed := [d for d in chosen.values() if d.role in NAMES_OF_LABELS]:
             raise InvalidArgumentError(
-                f"sets: {fixed[0].name!r} is always used as {fixed[0].role} data; list only test sets"
+                f"sets: expected only test sets, got {fixed[0].name!r}; omit it (imagenet_val is always used, and"
+                " imagenet_train with train=True)"
             )
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(place.given.keys() - known):
@@ -164,9 +165,10 @@ class Locations:
         if location is None:
             folder = self.root / description.name
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else []
+            shown = ", ".join(there[:10]) + ", ..." * (len(there) > 10) or "nothing"
             raise MissingSetError(
                 f"{folder} ({description.title}) does not exist; {str(self.root)!r} contains"
-                f" {', '.join(there) or 'nothing'}. Build this set with `oodlit shards build {description.name} SOURCE"
+                f" {shown}. Build this set with `oodlit shards build {description.name} SOURCE"
                 f" --out {folder}`, or name its folder with locations={{{description.name!r}: FOLDER}}"
             )
         return set_stream(description, location, complete=self.complete, any_set=self.any_set)

@@ -152,7 +152,7 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
             f"decode_on_device only supports decode=decode_image, with or without max_pixels; got decode={decode!r}"
         )
     if any_size:
-        raise InvalidArgumentError("omit decode_on_device: it supports neither any_size=True nor object detectors")
+        raise InvalidArgumentError("decode_on_device supports neither any_size=True nor object detectors; omit it")
 
 
 @contextmanager

@@ -76,11 +76,11 @@ class DeviceTransform:
         pixels = (60 + torch.arange(40 * 48 * 3) * 97 % 131).to(torch.uint8).view(40, 48, 3)
         exact, made = _try(transform, Image.fromarray(pixels.numpy())), _try(self, pixels.permute(2, 0, 1))
         if _kind(exact) != _kind(made):
-            difference = f"{_kind(made)} for an image as a tensor, but {_kind(exact)} as a PIL image"
+            difference = f"{_kind(made)} for a tensor, but {_kind(exact)} for a PIL image of the same picture"
         elif bool(((exact.double() - made.double()).abs() <= _LARGEST_DIFFERENCE * self.level().abs()).all()):
             return
         else:
-            difference = "different values for an image as a tensor and as a PIL image"
+            difference = "different values for a tensor and for a PIL image of the same picture"
         raise InvalidArgumentError(f"decode_on_device: the transform {transform!r} returns {difference}; {LEAVE_OUT}")
 
 
@@ -95,7 +95,7 @@ def _try(transform: Callable[[Any], Any], image: Any) -> Any:
 
 
 def _kind(made: Any) -> str:
-    return f"shape {tuple(made.shape)} and type {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
+    return f"shape {tuple(made.shape)} and dtype {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
 
 
 def _steps(transforms: Iterable[Any]) -> list[Step]:

@@ -4,7 +4,7 @@ from oodlit.datamodules.benchmarks.tables.description import BenchmarkDescriptio
 
 CLIP_FOUR = BenchmarkDescription(
     name="clip-four",
-    title="four sets of the CLIP literature: iNaturalist, SUN, Places, Textures",
+    title="four OOD sets from the CLIP literature: iNaturalist, SUN, Places, Textures",
     sets=(
         BenchmarkSet("inaturalist", 10_000),
         BenchmarkSet("sun", 10_000),
