@@ -83,10 +83,11 @@ def list_set(
     selection = select(description, files.paths, complete=complete, only=only)
     others = sum(is_image(path) and not is_hidden(path) for path in files.paths) - len(selection.paths)
     if name and others and not complete:
-        warn(f"{description.name}: {others:,} images are left out, because {name} does not list them")
+        warn(f"{description.name}: left out {others:,} images that are not in the published list {name!r}")
     if description.md5 and Path(source).is_file() and (md5 := checksum(Path(source))) != description.md5:
         text = f"{description.name}: {source} is not the official archive (expected MD5 {description.md5}, got {md5})"
-        warn(text, UnofficialArchiveWarning)
+        way_out = "It is used anyway; download the official archive if results must be comparable with published ones"
+        warn(f"{text}. {way_out}", UnofficialArchiveWarning)
     prefix = _shared(selection.paths, zip(selection.labels, selection.groups, strict=True))
     prefix += "/" if prefix else ""
     rows = zip(selection.paths, selection.labels, selection.groups, selection.names, strict=True)

@@ -98,7 +98,8 @@ class CorruptedSource:
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
             raise InvalidArgumentError(
-                f"CorruptedSource: expected distinct kinds and severities, got {kinds=} and {severities=}"
+                "CorruptedSource: expected kinds and severities to be non-empty and without repetition, got"
+                f" {kinds=} and {severities=}"
             )
         for kind, severity in self.settings:
             _check(kind, severity)

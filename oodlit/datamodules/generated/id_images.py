@@ -20,7 +20,8 @@ def decode_sample(sample: Sample, decode: Decode) -> Image.Image:
     if isinstance(sample.image, Image.Image):
         return sample.image.convert("RGB")
     if not isinstance(sample.image, bytes):
-        raise InvalidArgumentError(f"{where} is a tensor; expected a file or a PIL image")
+        text = "unit tests and corruptions cannot be generated from tensors"
+        raise InvalidArgumentError(f"{where}: expected an image file or a PIL image, got a tensor; {text}")
     try:
         return decode(sample.image)
     except DataError as error:

@@ -25,7 +25,7 @@ class PipelineBatches(StreamBatches):
                 raise DataError(
                     f"data set {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker"
                     " returned more. If the pipeline repeats or resamples, limit it to one epoch; otherwise"
-                    " correct the count of the pipeline"
+                    " correct count=... of PipelineSource or pipeline_stream"
                 )
             yield sample
 

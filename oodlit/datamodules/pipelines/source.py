@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import reprlib
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -53,8 +54,9 @@ class PipelineSource:
             raise InvalidArgumentError(f"PipelineSource: expected count to be an integer >= 1, got {count!r}")
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(
-                f"PipelineSource: an object of type {type(pipeline).__name__} cannot be read more than once; pass a"
-                f" webdataset.WebDataset, an IterableDataset, or another object whose __iter__ starts over"
+                "PipelineSource: expected an object that can be iterated repeatedly, got"
+                f" {type(pipeline).__name__}; pass a webdataset.WebDataset, an IterableDataset, or another object"
+                " whose __iter__ starts over"
             )
         self.pipeline, self.count, self.to_sample = pipeline, count, to_sample or sample_of
         self.seen = array("Q")
@@ -139,8 +141,9 @@ def sample_of(item: Any) -> Sample:
         return Sample(item[0], _image(item[1], item[0]), label, group)
     if not isinstance(item, Mapping) or not isinstance(item.get(KEY_FIELD), str):
         raise DataError(
-            f"pipeline: expected a dictionary with {KEY_FIELD!r} and an image, or a tuple (key, image, label,"
-            f" group); got {type(item).__name__}; convert other items with PipelineSource(..., to_sample=...)"
+            f"pipeline: expected a dictionary with {KEY_FIELD!r} (of type str) and an image, or a tuple (key, image),"
+            " (key, image, label) or (key, image, label, group) with a key of type str; got"
+            f" {type(item).__name__} {reprlib.repr(item)}. Convert other items with PipelineSource(..., to_sample=...)"
         )
     key = item[KEY_FIELD]
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]

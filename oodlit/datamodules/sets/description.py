@@ -195,12 +195,12 @@ def select(
     if only is not None:
         places = _listed(description.name, only, places, complete=complete)
     counts = Counter(place.group for place in places.values())
+    unknown = sorted(counts.keys() - description.classes.keys() - {""}) if description.classes else []
     if complete and (problems := differences(description, counts)):
-        raise DataError(
-            f"{description.name}: {'; '.join(problems)}. Download the official archive again, or pass complete=False"
-            " to use the images as they are (results then show the actual counts)"
-        )
-    if description.classes and (unknown := sorted(counts.keys() - description.classes.keys() - {""})):
+        way_out = "pass complete=False to use the images as they are (results then show the actual counts)"
+        way_out = "rename or move folders that are not classes of this set" if unknown else way_out
+        raise DataError(f"{description.name}: {'; '.join(problems)}. Download the official archive again, or {way_out}")
+    if unknown:
         shown = ", ".join(_with_hint(name, description) for name in unknown[:5]) + ", ..." * (len(unknown) > 5)
         text = (
             f"{sum(counts[name] for name in unknown)} images are in folders that are not classes of this set ({shown})"
@@ -224,8 +224,8 @@ def _places(description: DatasetDescription, paths: Sequence[str]) -> dict[str, 
     images = (path for path in paths if is_image(path) and not is_hidden(path))
     places = {path: place for path in images if (place := description.place(PurePosixPath(path)))}
     if not places:
-        found = f"{len(paths)} other files (first: {paths[0]!r})" if paths else "no files"
-        raise DataError(f"{description.name}: expected images at {description.layout}, found {found}")
+        found = f"images of this set, only {len(paths)} other files (first: {paths[0]!r})" if paths else "files"
+        raise DataError(f"{description.name}: found no {found}; expected layout: {description.layout}")
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
@@ -239,7 +239,7 @@ def _warn_of_others(description: DatasetDescription, paths: Sequence[str]) -> No
     """Warn of images that do not match the layout of the set and are left out."""
     known = set(description.other_folders)
     if others := [p for p in paths if is_image(p) and not is_hidden(p) and not known & {*PurePosixPath(p).parts}]:
-        text = f"{len(others)} images (first: {others[0]!r}) are left out; expected images at {description.layout}"
+        text = f"{len(others)} images (first: {others[0]!r}) are left out; expected layout: {description.layout}"
         warn(f"{description.name}: {text}")
 
 
@@ -255,9 +255,10 @@ def _listed(
     positions = listed(facts, names, name)
     if missing := [one for one, position in zip(pure.values(), positions, strict=True) if position < 0]:
         shown = ", ".join(map(repr, sorted(missing)[:5]))
-        text = f"{name}: {len(missing)} of {len(pure)} listed files were not found (first: {shown})"
+        text = f"{name}: could not find {len(missing)} of {len(pure)} listed files (first: {shown})"
         if complete or len(missing) == len(pure):
-            raise DataError(f"{text}; check the source, or pass complete=False to leave out the missing files")
+            way_out = ", or pass complete=False to leave out the missing files" if len(missing) < len(pure) else ""
+            raise DataError(f"{text}; check that the source is the right data set{way_out}")
         warn(f"{text}; the missing files are left out")
     return {paths[position]: places[paths[position]] for position in sorted(positions) if position >= 0}
 
@@ -269,9 +270,9 @@ def differences(description: DatasetDescription, counts: Counter[str]) -> list[s
     if description.expected_count is not None and total != description.expected_count:
         problems.append(f"expected {description.expected_count} images, got {total}")
     if description.n_groups is not None and len(counts) != description.n_groups:
-        problems.append(f"expected {description.n_groups} groups, got {len(counts)}")
+        problems.append(f"expected {description.n_groups} classes, got {len(counts)}")
     if description.classes and (extra := sorted(counts.keys() - description.classes.keys())):
-        problems.append(f"unknown group {_with_hint(extra[0], description)}")
+        problems.append(f"unknown class {_with_hint(extra[0], description)}")
     each = description.per_group
     numbers = dict.fromkeys(sorted(counts), each) if each else description.classes
     wrong = {name: number for name, number in numbers.items() if number not in (None, counts[name])}

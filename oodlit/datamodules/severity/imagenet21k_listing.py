@@ -107,17 +107,20 @@ def list_imagenet21k(
         missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in available]
     if missing and complete and release == "fall11":
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of release {release} are missing"
-            f" (first: {missing[0]}); download their images, or pass complete=False to build the pool without"
-            " them (missing classes are listed next to the shards)"
+            f"imagenet21k: could not find {len(missing)} classes of release {release} (first: {missing[0]}); download"
+            " their images, or pass complete=False to build the pool without them (left_out.txt next to the shards"
+            " will list them)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
     images = {wnid: found for wnid, found in images.items() if found}
     if not images:
+        if split is not None:
+            text = f"could not find any of the images that {split} lists"
+            raise DataError(f"{source}: {text}; use the release that the split was made from")
         few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
-            f"{source}: none of its {len(available)} classes can be used, because {few} have fewer than"
-            f" {estimation + test} images and all others are excluded by a rule or a list"
+            f"{source}: no class can be used. Found {len(available)} classes: {few} with fewer than {estimation + test}"
+            f" images, {len(available) - few} excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
@@ -154,7 +157,7 @@ def _listed(wnid: str, parts: Mapping[str, Part], available: Classes, complete: 
     found = available[wnid]() if wnid in available else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: the split lists {len(parts)} images of {wnid}, but {len(missing)} were not found (first:"
+            f"imagenet21k: could not find {len(missing)} of {len(parts)} images of {wnid} that the split lists (first:"
             f" {missing[0]!r}); use the release that the split was made from, or pass complete=False"
             " to build the pool without them"
         )

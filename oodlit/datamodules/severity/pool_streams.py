@@ -32,7 +32,7 @@ class PoolSplit:
     Example:
         >>> split = PoolSplit(parts={"sea/1.png": Part.TEST}, source="split.csv")
         >>> split("sea/1%2Epng"), split("sea/2%2Epng"), str(split), str(PoolSplit())
-        (<Part.TEST: 'test'>, None, 'as listed in split.csv', 'test share 0.25 by key')
+        (<Part.TEST: 'test'>, None, 'as listed in split.csv', 'test_share=0.25, by key hash')
     """
 
     test_share: float = TEST_SHARE
@@ -56,7 +56,7 @@ class PoolSplit:
 
     def __str__(self) -> str:
         """Description in results."""
-        return f"test share {self.test_share} by key" if self.parts is None else f"as listed in {self.source}"
+        return f"test_share={self.test_share}, by key hash" if self.parts is None else f"as listed in {self.source}"
 
 
 def severity_pool(
@@ -87,7 +87,7 @@ def severity_pool(
         >>> source = MemorySource([Sample(str(i), b"", group=i % 2) for i in range(20)])
         >>> pool = severity_pool(Stream("seas", Role.OOD, source, ("red", "dead")), test_share=0.5)
         >>> str(pool.role), str(pool.split)
-        ('pool', 'test share 0.5 by key')
+        ('pool', 'test_share=0.5, by key hash')
     """
     if test_share is not None and split is not None:
         raise InvalidArgumentError(f"severity_pool: pass test_share={test_share} or split={str(split)!r}, not both")
@@ -127,7 +127,7 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(
-                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes (first: {empty[0]!r}) have no"
-                f" {part} images (split: {split}). Every class must have estimation and test images. Add images,"
-                " pass another test_share or split, or remove the class"
+                f"pool {stream.name!r}: expected estimation and test images in every class, got no {part} images in"
+                f" {len(empty)} of {len(stream.class_names)} classes (first: {empty[0]!r}; split: {split}). Add images,"
+                " pass another test_share or split, or remove such classes"
             )

@@ -70,7 +70,7 @@ def draw(keys: Iterable[str], *, estimation: int = 150, test: int = 50) -> dict[
         [('a', 'test'), ('d', 'estimation'), ('e', 'estimation'), ('f', 'estimation')]
     """
     if estimation < 1 or test < 1:
-        raise InvalidArgumentError(f"draw: expected estimation and test to be at least 1, got {estimation} and {test}")
+        raise InvalidArgumentError(f"expected estimation and test to be at least 1, got {estimation} and {test}")
     wanted = estimation + test
     chosen = sorted(keys, key=lambda key: (_rank(key), key))[:wanted]
     if len(chosen) < wanted:
@@ -92,13 +92,15 @@ def read_split(path: str | Path) -> dict[str, Part]:
     text = read_text(path)
     parts: dict[str, Part] = {}
     known = {str(part): part for part in Part}
-    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter="\t" if "\t" in text else ","), 1):
+    separator = "\t" if "\t" in text else ","
+    for number, row in enumerate(csv.reader(io.StringIO(text), delimiter=separator), 1):
         cells = [cell.strip() for cell in row]
         if not any(cells) or (number == 1 and cells == ["file", "part"]):
             continue
         if len(cells) != 2 or not cells[0] or cells[1] not in known:
             raise DataError(
-                f"{path}, line {number}: expected a file and its part (estimation or test), got {','.join(row)!r}"
+                f"{path}, line {number}: expected a file and its part (estimation or test), separated by {separator!r},"
+                f" got {separator.join(row)!r}"
             )
         name = cells[0].removeprefix("./")
         if name in parts:

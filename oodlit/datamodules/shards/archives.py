@@ -80,7 +80,8 @@ def open_files(source: str | Path) -> Files:
         return _Zip(path)
     decompress = decompressor(path)
     if decompress is None:
-        raise DataError(f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; download it again")
+        text = "unpack it and pass the folder, or download it again if it is damaged"
+        raise DataError(f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; {text}")
     return _CompressedTar(path, decompress)
 
 
@@ -89,7 +90,8 @@ def _clean(name: str, where: Path) -> str:
     path = name.replace("\\", "/")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
-        raise DataError(f"{where}: {name!r} leads outside the archive; unpack it and pass the folder if you trust it")
+        text = f"expected relative paths inside the archive, got {name!r}"
+        raise DataError(f"{where}: {text}; if you trust the archive, unpack it and pass the folder")
     return "/".join(parts)
 
 
@@ -100,23 +102,25 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
         DataError: It is too large, damaged or truncated.
     """
     if size > MAX_MEMBER_BYTES:
-        raise DataError(f"{where}: {path!r} has {size} bytes, more than the limit of {MAX_MEMBER_BYTES}")
+        limit = f"more than the limit of {MAX_MEMBER_BYTES:,}"
+        raise DataError(f"{where}: {path!r} has {size:,} bytes, {limit}; remove this file from the source")
     try:
         with open_file() as file:
             data = file.read(size + 1)
+    except RuntimeError as error:  # another compression, or encrypted
+        raise DataError(f"{where}: {path!r} cannot be read ({error}); {_OTHER_PROGRAM}") from error
     except _UNREADABLE as error:
         raise DataError(f"{where}: {path!r} is damaged ({error}); download {where} again") from error
     if len(data) < size:
-        raise DataError(f"{where} is truncated within {path!r}; download the archive again")
+        text = f"{path!r} is truncated (expected {size:,} bytes, got {len(data):,})"
+        raise DataError(f"{where}: {text}; download {where} again")
     return data[:size]
 
 
 _FREE_FILES, _BYTES_PER_FILE = 100_000, 16
 """Number of files that any compressed tar may contain, and bytes of the tar that allow one additional file."""
-_UNREADABLE = (
-    *(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError),
-    *(zipfile.BadZipFile, NotImplementedError, RuntimeError),  # the last two: another compression, or encrypted
-)
+_UNREADABLE = (*(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError), zipfile.BadZipFile)
+_OTHER_PROGRAM = "unpack the archive with another program and pass the folder"
 
 
 class _Folder:
@@ -135,7 +139,7 @@ class _Folder:
         self.paths = sorted(path for path in found if not is_hidden(path))
         if lost := [path for path in self.paths if "\\" in path]:
             raise DataError(
-                f"{folder}: found {len(lost)} file names with a backslash (first: {lost[0]!r}), so an archive"
+                f"{folder}: found {len(lost)} names with a backslash (first: {lost[0]!r}), probably because an archive"
                 " from Windows was unpacked without its folders; pass the archive itself, or rename the files"
             )
 
@@ -195,7 +199,8 @@ class _Zip:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise DataError(f"{path}: the zip is damaged ({error}); download it again") from error
+            text = f"download it again if it is damaged, or {_OTHER_PROGRAM}"
+            raise DataError(f"{path}: cannot read the zip ({error}); {text}") from error
         _check_one_zip(path, self._zip.infolist())
         named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
@@ -248,8 +253,6 @@ def _regular(
                 )
             yield path, info, tar
     except _BROKEN as error:
-        if isinstance(error, DataError):
-            raise
         raise DataError(f"{where}: the archive is damaged ({error}); download it again") from error
 
 
@@ -356,7 +359,7 @@ def open_tars(
         return None
     found.paths = [path for path, _, _ in found.members()]
     if twice := repeated(found.paths):
-        raise DataError(f"{source}: {twice[0]!r} (tar/file) occurs twice in the tars of classes; keep one copy")
+        raise DataError(f"{source}: the tars of the classes contain {twice[0]!r} (class/file) twice; keep one copy")
     return found
 
 

@@ -93,7 +93,8 @@ def parse_exclusions(text: str, where: str | Path) -> dict[str, str]:
         wnid, _, reason = line.strip().partition(" ")
         if not is_wnid(wnid) or not reason.strip():
             raise DataError(
-                f"{where}, line {number}: expected a wnid (n and eight digits) and a reason, got {line.strip()!r}"
+                f"{where}, line {number}: expected a wnid (n and eight digits), a space and a reason,"
+                f" got {line.strip()!r}"
             )
         if wnid in reasons:
             raise DataError(f"{where}, line {number}: {wnid} is listed twice")
@@ -181,7 +182,8 @@ def ancestors(wnid: str) -> frozenset[str]:
         True
     """
     if wnid not in hypernyms():
-        raise UnknownNameError(f"expected the WordNet 3.0 id of an ImageNet-21k class or of its hypernym, got {wnid!r}")
+        expected = "the WordNet 3.0 id of an ImageNet-21k class or of one of its hypernyms"
+        raise UnknownNameError(f"expected {expected}, got {wnid!r}")
     above = hypernyms()[wnid]
     return frozenset(above).union(*(ancestors(one) for one in above))
 
