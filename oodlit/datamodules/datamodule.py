@@ -121,17 +121,17 @@ class OODDataModule(pl.LightningDataModule):
         names += [] if dropped_as is None else [dropped_as]
         if twice := repeated(names):
             raise InvalidArgumentError(f"streams: the name {twice[0]!r} occurs twice; stream names must be unique")
-        ids = [stream.name for stream in streams if stream.role is Role.ID]
+        ids = [stream for stream in streams if stream.role is Role.ID]
         if len(ids) != 1:
+            found = ", ".join(one.name for one in ids) or "none"
             raise InvalidArgumentError(
-                f"streams: expected exactly one stream with role 'id', got {', '.join(ids) or 'none'}; every metric"
-                " compares other images with one set of in-distribution images"
+                f"streams: expected exactly one stream with role 'id', got {found}; every metric compares other images"
+                " with one set of in-distribution images"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"data set {empty[0]!r} has no samples; add images, or remove the data set")
         if unit_tests is not None:
-            inside = next(stream.source for stream in streams if stream.role is Role.ID)
-            streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
+            streams = [*streams, unit_test_stream(ids[0].source, count=unit_tests, decode=decode)]
         streams, self.class_names = align_streams(streams, as_class_names(class_names))
         self._all_classes = (streams, self.class_names)
         self.class_subset, self.dropped_as = chosen_indices(class_subset, self.class_names), dropped_as

@@ -170,9 +170,9 @@ def open_image(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
         raise DataError(f"image has {scans} scans, more than {MAX_SCANS}; save it again as a baseline JPEG")
     tags = getattr(image, "tag_v2", {})  # a tile of a TIFF can be larger than the image
     tile = [side for side in map(tags.get, _TILE_SIZE) if isinstance(side, int)]
-    sizes = {"image": image.size, **({"tile": tile} if len(tile) == len(_TILE_SIZE) else {})}
-    for what, (width, height) in sizes.items():
+    for width, height in [image.size, *([tile] if len(tile) == len(_TILE_SIZE) else [])]:
         if width * height > max_pixels:
+            what = "image" if (width, height) == image.size else "tile"
             raise DataError(
                 f"{what} has {width} x {height} pixels, more than max_pixels={max_pixels}. If you trust the file, raise"
                 " the limit of the run with decode=functools.partial(decode_image, max_pixels=...), and the limit of"

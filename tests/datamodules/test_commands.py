@@ -51,7 +51,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     images, labels = flat_val(tmp_path, 4)
     code, _, error = run("shards", "build", "imagenet_val", images, "--out", tmp_path / "out")
     assert code == 1
-    assert "expected images at val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)" in error
+    assert "expected layout: val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)" in error
     options = ("--out", tmp_path / "out", "--labels", labels)
     code, _, error = run("shards", "build", "imagenet_val", images, *options)
     assert code == 1
@@ -77,9 +77,9 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     (tmp_path / "list.txt").write_text("1.jpg\n9.jpg\n")
     code, _, error = run("shards", "build", "openimage_o", images, *options[2:-1], "--out", tmp_path / "all")
     assert code == 1
-    assert "1 of 2 listed files was not found (first: '9.jpg')" in error
+    assert "could not find 1 of 2 listed files (first: '9.jpg')" in error
     with pytest.warns(
-        UserWarning, match="1 of 2 listed files was not found .*'9.jpg'.; the missing files are left out"
+        UserWarning, match="could not find 1 of 2 listed files .*'9.jpg'.; the missing files are left out"
     ):
         assert run("shards", "build", "openimage_o", images, *options[2:], "--out", tmp_path / "all")[0] == 0
     assert len(ShardSource(tmp_path / "all")) == 1

@@ -102,7 +102,9 @@ def test_bad_settings(monkeypatch):
         CorruptedSource(id_source(), kinds=["gausian_noise"])
     with pytest.raises(InvalidArgumentError, match=r"fog.: expected severity .* got 6"):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
-    with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
+    with pytest.raises(
+        InvalidArgumentError, match="expected kinds and severities to be non-empty and without repetition"
+    ):
         CorruptedSource(id_source(), kinds=["fog", "fog"])
     with pytest.raises(InvalidArgumentError, match="at least 32 x 32 pixels, got 31 x 40"):
         corrupt(Image.new("RGB", (31, 40)), "fog", 1)

@@ -77,7 +77,7 @@ def test_lists_of_a_user(tmp_path: Path) -> None:
     assert left_out([own]).keys() - left_out().keys() == {"n02513355"}
     assert parse_exclusions(exclusions_text(left_out()), "x") == left_out()
     for text, message in (
-        ("n0251 why\n", r"line 1: expected a wnid .*'n0251 why'"),
+        ("n0251 why\n", r"line 1: expected a wnid .*, a space and a reason, got 'n0251 why'"),
         ("n02513355\n", "and a reason, got"),
         ("n02513355 a\nn02513355 b\n", "line 2: n02513355 is listed twice"),
     ):
@@ -166,14 +166,16 @@ def test_classes_that_are_left_out_have_a_reason(tmp_path: Path) -> None:
 
 def test_no_class_has_enough_images(tmp_path: Path) -> None:
     source = folders(tmp_path / "few", 6, (*POOL, wnids()[0]))
-    with pytest.raises(DataError, match=r"none of its 4 classes can be used, because 3 have fewer than 200 images"):
+    with pytest.raises(
+        DataError, match=r"no class can be used. Found 4 classes: 3 with fewer than 200 images, 1 excluded by a rule"
+    ):
         list_imagenet21k(source, complete=False)
 
 
 def test_missing_classes_of_a_release_are_an_error_or_listed(tmp_path: Path) -> None:
     source = folders(tmp_path / "few")
     with pytest.raises(
-        DataError, match=r"18621 of 18624 classes of release fall11 are missing \(first: n00005787.*complete=False"
+        DataError, match=r"could not find 18621 classes of release fall11 \(first: n00005787.*complete=False"
     ):
         list_imagenet21k(source, estimation=3, test=1)
     listing = list_imagenet21k(source, estimation=3, test=1, release="winter21")
@@ -193,12 +195,15 @@ def test_a_published_split_decides(tmp_path: Path) -> None:
     assert (listing.facts["split"], listing.shortfall) == ("split.csv", "all images of the split were found")
     split.write_text(f"{POOL[0]}_0.JPEG,test\n{POOL[0]}_9.JPEG,test\n", encoding="utf-8")
     with pytest.raises(
-        DataError, match=f"lists 2 images of {POOL[0]}, but 1 were not found .first: '{POOL[0]}_9.JPEG'"
+        DataError, match=f"could not find 1 of 2 images of {POOL[0]} that the split lists .first: '{POOL[0]}_9.JPEG'"
     ):
         list_imagenet21k(source, split=split)
     part = list_imagenet21k(source, split=split, complete=False)
     assert (len(part), part.facts["images_missing"], part.facts["kept_though_left_out_by_rule"]) == (1, 1, 0)
     assert part.shortfall == "1 images of the split are missing"
+    split.write_text(f"{POOL[0]}_9.JPEG,test\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"could not find any of the images that .*split\.csv lists; use the release"):
+        list_imagenet21k(source, split=split, complete=False)
     with pytest.raises(InvalidArgumentError, match="split cannot be combined with estimation=3 and test=1"):
         list_imagenet21k(source, split=split, **SMALL)
     split.write_text("a.JPEG,test\n", encoding="utf-8")
@@ -290,7 +295,7 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own.write_text(f"{POOL[0]} looks like a trout\n", encoding="utf-8")
     small = ["--estimation", "3", "--test", "1", "--exclude", str(own)]
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small]) == 1
-    assert "classes of release fall11 are missing" in capsys.readouterr().err
+    assert "classes of release fall11 (first: " in capsys.readouterr().err
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small, "--incomplete"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "8 images of 'imagenet21k' (pool, 2 classes)" in said

@@ -110,12 +110,12 @@ def test_listed_images_that_are_missing_are_named(kind: str, tmp_path: Path) -> 
     names = toy_list("ssb_hard_49000")
     source = release(kind, tmp_path, list(names[2:]))
     with pytest.raises(
-        DataError, match=f"2 of {len(names)} listed files were not found .first: '{names[0]}', '{names[1]}'"
+        DataError, match=f"could not find 2 of {len(names)} listed files .first: '{names[0]}', '{names[1]}'"
     ):
         build_set(toy_set("ssb_hard"), source, tmp_path / "shards")
     assert not (tmp_path / "shards").exists()
     with pytest.warns(
-        UserWarning, match=f"2 of {len(names)} listed files were not found .*; the missing files are left out"
+        UserWarning, match=f"could not find 2 of {len(names)} listed files .*; the missing files are left out"
     ):
         info = build_set(describe("ssb_hard"), source, tmp_path / "shards", complete=False)
     assert info.num_samples == len(names) - 2
@@ -152,17 +152,23 @@ def test_images_outside_the_list_are_left_out_of_folders_and_archives(
     if kind != "folder":
         source = Path(shutil.make_archive(str(tmp_path / "packed"), kind, source))
     with (
-        pytest.warns(UserWarning, match=f"1 of {len(names)} listed files was not found"),
-        pytest.warns(UserWarning, match=f"{name}: 2 images are left out, because {describe(name).file_list}"),
+        pytest.warns(UserWarning, match=f"could not find 1 of {len(names)} listed files"),
+        pytest.warns(
+            UserWarning,
+            match=f"{name}: left out 2 images that are not in the published list '{describe(name).file_list}'",
+        ),
     ):
         assert main(["shards", "build", name, str(source), "--out", str(tmp_path / "out"), "--incomplete"]) == 0
     assert {fact.path for fact in ShardSource(tmp_path / "out").facts()} == {*names[:-1]}
 
 
-def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path) -> None:
+def test_a_set_without_a_list_is_not_a_whole_release(tmp_path: Path, capsys) -> None:
     source = release("tar", tmp_path, ["n01443537/n01443537_1.JPEG", "n02102040/n02102040_2.JPEG"])
     with pytest.raises(DataError, match=r"ssb_easy: .*winter21_whole\.tar contains one tar per class.*only="):
         list_set(describe("ssb_easy"), source)
+    release("folder", tmp_path / "ssb_easy", ["n01443537/n01443537_1.JPEG"])
+    assert main(["data", "check", str(tmp_path)]) == 1
+    assert "pass a list of files with --file_list to 'oodlit shards build'" in capsys.readouterr().out
     listing = list_set(describe("ssb_easy"), source, only=["ssb_easy/n02102040/n02102040_2.JPEG"])
     assert list(listing.assignments) == ["n02102040/n02102040_2.JPEG"]
     with pytest.warns(UserWarning, match=r"imagenet_train: 1 image .* is left out"):

@@ -181,13 +181,13 @@ def test_what_a_pipeline_raises_is_named():
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ({"jpg": b""}, "dictionary with '__key__'"),
+        ({"jpg": b""}, "dictionary with '__key__' .*; got dict {'jpg': b''}"),
         ({"__key__": "a"}, "expected one image in item 'a', got 0"),
         ({"__key__": "a", "jpg": b"", "png": b""}, "expected one image in item 'a', got 2"),
         ({"__key__": "a", "jpg": b"", "cls": "cat"}, "label and group of 'a' to be integers, got 'cat'"),
         ({"__key__": "a", "jpg": 3}, "image 'a' as bytes, .*got int"),
-        (b"...", "got bytes"),
-        ((1, 2), "got tuple"),
+        (b"...", "got bytes b'...'"),
+        ((1, 2), r"with a key of type str; got tuple \(1, 2\)"),
     ],
 )
 def test_items_that_are_no_samples_are_refused(item, message):
@@ -196,7 +196,7 @@ def test_items_that_are_no_samples_are_refused(item, message):
 
 
 def test_what_can_be_read_once_only_is_refused():
-    with pytest.raises(InvalidArgumentError, match="generator cannot be read more than once"):
+    with pytest.raises(InvalidArgumentError, match="that can be iterated repeatedly, got generator"):
         PipelineSource((item for item in tensors(2)), 2)
     with pytest.raises(InvalidArgumentError, match="got 0"):
         PipelineSource(tensors(2), 0)

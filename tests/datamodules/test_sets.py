@@ -63,7 +63,7 @@ def test_textures_and_imagenet_o_have_the_known_number_of_classes():
     selection = select(describe("textures"), [*paths, "dtd/labels/labels_joint_anno.txt"])
     assert len(selection.paths) == 5640
     assert len(selection.group_names) == 47
-    with pytest.raises(DataError, match="textures: expected 5640 images, got 5520; expected 47 groups, got 46"):
+    with pytest.raises(DataError, match="textures: expected 5640 images, got 5520; expected 47 classes, got 46"):
         select(describe("textures"), paths[120:])
 
 
@@ -75,8 +75,13 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
     description = replace(describe("openimage_o"), expected_count=3)
     listing = list_set(description, tmp_path / "test", only=names)
     assert list(listing.assignments) == ["03.jpg", "05.jpg", "07.jpg"]
-    with pytest.raises(DataError, match=r"1 of 4 listed files was not found \(first: '99\.jpg'"):
+    with pytest.raises(
+        DataError, match=r"could not find 1 of 4 listed files \(first: '99\.jpg'\).* or pass complete=False"
+    ):
         list_set(description, tmp_path / "test", only=[*names, "99.jpg"])
+    for complete in (True, False):  # without any of the images, complete=False is no way out
+        with pytest.raises(DataError, match=r"could not find 1 of 1 listed files .* is the right data set$"):
+            list_set(description, tmp_path / "test", only=["99.jpg"], complete=complete)
     tree(tmp_path / "test" / "again", ["03.jpg"])
     with pytest.raises(DataError, match=r"2 images, such as .*, match the listed file '03\.jpg'"):
         list_set(description, tmp_path / "test", only=names)
@@ -107,7 +112,9 @@ def test_wrong_versions_a_set_with_one_file_missing():
 
 
 def test_an_unknown_class_is_named():
-    with pytest.raises(DataError, match="unknown group 'c'"):
+    with pytest.raises(
+        DataError, match=r"unknown class 'c'.* or rename or move folders that are not classes of this set$"
+    ):
         select(small(classes={"a": None}), ["a/1.png", "c/1.png"])
     with pytest.raises(
         DataError, match=r"small: 1 image is in folders that are not classes of this set \('c'\); rename"
@@ -139,7 +146,8 @@ def test_other_sets_of_the_archive_are_no_reason_for_a_warning(recwarn) -> None:
 
 def test_nothing_readable_is_an_error():
     with pytest.raises(
-        DataError, match=r"small: expected images at <class>/<file>, found 2 other files \(first: 'README'"
+        DataError,
+        match=r"small: found no images of this set, only 2 other files \(first: 'README'\); expected layout: <class>",
     ):
         select(small(), ["README", "a/x.txt"])
     with pytest.raises(DataError, match="found no files"):
@@ -253,6 +261,6 @@ def test_unknown_folders_come_first_and_empty_classes_are_one_difference():
         select(describe("ninco"), paths)
     text = str(caught.value)
     assert "no images in 63 of 64 classes (first: 'Caracal caracal caracal', " in text
-    assert text.index("unknown group 'donuts_2' (did you mean 'donuts'") < text.index("no images in")
+    assert text.index("unknown class 'donuts_2' (did you mean 'donuts'") < text.index("no images in")
     assert text.count("got 0") == 0
-    assert "complete=False" in text
+    assert "complete=False" not in text  # which would refuse the unknown folder as well

@@ -62,7 +62,8 @@ def test_lists(tmp_path: Path) -> None:
     path.write_text("a/1, 2.jpg\ttest\n", encoding="utf-8")
     assert read_split(path) == {"a/1, 2.jpg": Part.TEST}
     for text, message in (
-        ("a.jpg,val\n", "line 1: expected a file and its part .*'a.jpg,val'"),
+        ("a.jpg,val\n", "line 1: expected a file and its part .*, separated by ',', got 'a.jpg,val'"),
+        ("a.jpg,test\nb.jpg\ttest\n", r"line 1: .*, separated by '\\t', got 'a.jpg,test'"),
         ("a.jpg,test\na.jpg,test\n", "line 2: 'a.jpg' is listed twice"),
         ("file,part\n", "empty list"),
     ):

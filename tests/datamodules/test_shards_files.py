@@ -42,6 +42,34 @@ class TestSources:
         with pytest.raises(DataError, match=r"source\.zip: 'a\.png' .*download .* again"):
             [file.read() for file in open_files(path)]
 
+    def test_an_archive_for_another_program_is_not_called_damaged(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.zip"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a.png", PNG)
+        whole = path.read_bytes()
+        central = whole.index(b"PK\1\2")
+        compressed = bytearray(whole)
+        compressed[8:10] = compressed[central + 10 : central + 12] = (9).to_bytes(2, "little")  # Deflate64
+        path.write_bytes(compressed)
+        with pytest.raises(
+            DataError, match=r"'a\.png' cannot be read \(That .*; unpack the archive with another program"
+        ):
+            [file.read() for file in open_files(path)]
+        newer = bytearray(whole)
+        newer[central + 6 : central + 8] = (70).to_bytes(2, "little")
+        path.write_bytes(newer)
+        with pytest.raises(DataError, match=r"cannot read the zip \(zip file version 7\.0\); .* with another program"):
+            open_files(path)
+
+    def test_a_file_of_a_folder_that_became_shorter_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "a.png").write_bytes(PNG)
+        (file,) = open_files(tmp_path)
+        (tmp_path / "a.png").write_bytes(PNG[:-9])
+        with pytest.raises(
+            DataError, match=rf"'a\.png' is truncated \(expected {len(PNG)} bytes, got {len(PNG) - 9}\)"
+        ):
+            file.read()
+
     def test_missing_and_unknown_kinds(self, tmp_path: Path) -> None:
         with pytest.raises(DataError, match=r"does not exist; expected a folder, a \.zip or a \.tar"):
             open_files(tmp_path / "no")
@@ -65,7 +93,9 @@ class TestSources:
     @pytest.mark.parametrize("path", ["a/../../x.png", "../x.png", "/x.png"])
     def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path, path: str, kind: str) -> None:
         archive = write_source(kind, tmp_path, {"b/y.png": PNG, path: PNG})
-        with pytest.raises(DataError, match=re.escape(f"{archive}: {path!r} leads outside the archive")):
+        with pytest.raises(
+            DataError, match=re.escape(f"{archive}: expected relative paths inside the archive, got {path!r}")
+        ):
             open_files(archive)
 
     @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])

@@ -100,7 +100,7 @@ def test_bad_templates_and_images():
         unit_test_source(id_source(), 0)
     with pytest.raises(DataError, match="key 'a': undecodable"):
         unit_test_source(MemorySource([Sample("a", b"no image", origin="shard x")]), 1)
-    with pytest.raises(InvalidArgumentError, match="is a tensor"):
+    with pytest.raises(InvalidArgumentError, match="expected an image file or a PIL image, got a tensor"):
         unit_test_source(MemorySource([Sample("a", torch.zeros(3, 2, 2))]), 1)
 
 

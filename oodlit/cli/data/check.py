@@ -24,10 +24,10 @@ def check(folder: Path) -> int:
 
     if not (found := [about for name, about in descriptions().items() if (folder / name).is_dir()]):
         raise DataError(f"{folder}: expected subfolders named as in 'oodlit data list', such as {folder / 'ninco'}")
-    failed = 0
+    failed, build = 0, "to 'oodlit shards build'"
     for about in found:
         try:
-            with naming_options({"complete=False": "--incomplete to 'oodlit shards build'"}):
+            with naming_options({"complete=False": f"--incomplete {build}", "only=...": f"--file_list {build}"}):
                 lines = _lines(about, folder / about.name)
             for line in lines:
                 say(f"{about.name}: {line}")

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from PIL import Image
@@ -19,15 +18,6 @@ from oodlit.scoring.costs import duration
 
 IMAGES = 8
 """Images of the first batch, which times are measured with."""
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """The first images of the ID stream, and seconds per image of reading and of a forward pass."""
-
-    images: Tensor
-    reading: float
-    forward: float
 
 
 def describe_run(
@@ -66,9 +56,13 @@ def describe_run(
     yield from unused_lines(reasons)
     kept = {name: detector for name, detector in detectors.items() if name not in reasons}
     yield f"detectors applicable to {facts.name}: {len(kept)} of {len(detectors)}"
-    measured = _Measured(inside, reading, _forward(module, inside, device))
+    forward = _forward(module, inside, device)
     yield _memory(module, data, kept, facts, inside)
-    yield from _time(data, kept, measured, device, processes)
+    yield (
+        f"measured on {len(inside)} images ({device}): {1000 * reading:.3g} ms per image to read and transform,"
+        f" {1000 * forward:.3g} ms per image for a forward pass"
+    )
+    yield _time(data, kept, reading, forward, processes)
 
 
 def _batched(images: Tensor | list[Tensor]) -> Tensor:
@@ -128,20 +122,17 @@ def _size(size: int) -> str:
 
 
 def _time(
-    data: OODDataModule, detectors: Mapping[str, Detector], measured: _Measured, device: str, processes: int
-) -> Iterator[str]:
+    data: OODDataModule, detectors: Mapping[str, Detector], reading: float, forward: float, processes: int
+) -> str:
+    """The time of a run, from the seconds per image of reading and of a forward pass."""
     use_train = any(detector.required_statistics for detector in detectors.values())
     images = sum(len(stream) for stream in data.streams if use_train or stream.role is not Role.TRAIN)
     scored = sum(len(stream) for stream in data.streams if stream.role is not Role.TRAIN)
     passes = images + scored * sum(detector.extra_passes for detector in detectors.values())
-    reading = images * measured.reading / max(data.num_workers, 1) / processes
-    computing = passes * measured.forward / processes
+    reading *= images / max(data.num_workers, 1) / processes
+    computing = passes * forward / processes
     total = max(reading, computing) if data.num_workers else reading + computing
-    yield (
-        f"measured on {len(measured.images)} images ({device}): {1000 * measured.reading:.3g} ms per image to read and"
-        f" transform, {1000 * measured.forward:.3g} ms per image for a forward pass"
-    )
-    yield (
+    return (
         f"time: about {duration(total)} for {images:,} images and {passes:,} forward passes"
         f" ({data.num_workers} workers, {processes} processes); the detectors' own"
         " computations are not included"

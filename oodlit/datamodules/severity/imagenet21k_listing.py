@@ -13,7 +13,6 @@ from oodlit.datamodules.shards.class_files import Classes, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
 
 ESTIMATION, TEST = 150, 50
-_TOO_FEW = " required"
 _ImagesOfClass: TypeAlias = dict[str, tuple[Part, Place]]
 """Part and place of every image of a class, by the name of the image."""
 
@@ -93,7 +92,7 @@ def list_imagenet21k(
     available = class_files(source, is_wnid)
     known = {*fall11_wnids(), *available}  # one ID class is missing from fall11
     reasons = {wnid: reason for wnid, reason in left_out(exclude).items() if wnid in known}
-    missing: list[str] = []
+    missing, usable = list[str](), len(available.keys() - reasons.keys())
     chosen: dict[str, Any] = {"estimation": estimation, "test": test}
     if split is not None:
         listed = _by_class(read_split(split), split)
@@ -117,10 +116,9 @@ def list_imagenet21k(
         if split is not None:
             text = f"could not find any of the images that {split} lists"
             raise DataError(f"{source}: {text}; use the release that the split was made from")
-        few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
-            f"{source}: no class can be used. Found {len(available)} classes: {few} with fewer than {estimation + test}"
-            f" images, {len(available) - few} excluded by a rule or a list"
+            f"{source}: no class can be used. Found {len(available)} classes: {usable} with fewer than"
+            f" {estimation + test} images, {len(available) - usable} excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
@@ -132,7 +130,7 @@ def _drawn(available: Classes, reasons: dict[str, str], estimation: int, test: i
     for wnid in available.keys() - reasons.keys():
         found = available[wnid]()
         if len(found) < estimation + test:
-            reasons[wnid] = f"{len(found)} images, {estimation + test}{_TOO_FEW}"
+            reasons[wnid] = f"{len(found)} images, {estimation + test} required"
             continue
         drawn = draw([f"{wnid}/{name}" for name in found], estimation=estimation, test=test)
         images[wnid] = {name: (part, found[name]) for key, part in drawn.items() for name in [key.partition("/")[2]]}

@@ -119,7 +119,7 @@ def _read(open_file: Callable[[], IO[bytes]], path: str, size: int, where: Path)
 
 _FREE_FILES, _BYTES_PER_FILE = 100_000, 16
 """Number of files that any compressed tar may contain, and bytes of the tar that allow one additional file."""
-_UNREADABLE = (*(tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError), zipfile.BadZipFile)
+_UNREADABLE = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 _OTHER_PROGRAM = "unpack the archive with another program and pass the folder"
 
 

@@ -182,8 +182,7 @@ def ancestors(wnid: str) -> frozenset[str]:
         True
     """
     if wnid not in hypernyms():
-        expected = "the WordNet 3.0 id of an ImageNet-21k class or of one of its hypernyms"
-        raise UnknownNameError(f"expected {expected}, got {wnid!r}")
+        raise UnknownNameError(f"expected the WordNet 3.0 id of an ImageNet-21k class or of a hypernym, got {wnid!r}")
     above = hypernyms()[wnid]
     return frozenset(above).union(*(ancestors(one) for one in above))
 
