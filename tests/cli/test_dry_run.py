@@ -93,7 +93,7 @@ def test_the_command_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main(["evaluate", *words]) == 2  # the digits are larger than this network accepts
     captured = capsys.readouterr()
     assert "digits_near: ood" in captured.out
-    assert "failed on a batch of shape" in captured.err
+    assert "failed on 8 images of shape" in captured.err
     assert not (tmp_path / "out").exists()
     features = tmp_path / "features.yaml"
     features.write_text("{}")
