@@ -141,7 +141,8 @@ def decoder_for(recorded: str, decode: Decode | None) -> Decode:
 
     def refuse(data: bytes) -> NoReturn:
         raise InvalidArgumentError(
-            f"Gate: the run decoded files with {recorded}; pass it as Gate.load(..., decode=...), or pass PIL images"
+            f"Gate: the run decoded files with {recorded}; pass this decoder as Gate.load(..., decode=...), or"
+            " pass PIL images"
         )
 
     if decode is None and recorded:
