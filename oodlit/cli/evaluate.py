@@ -88,7 +88,7 @@ def evaluate(
         precision: forward-pass precision: 32, bf16 or 16
         channels_last: faster memory layout for 16 bits; outputs are verified
         compile: torch.compile mode, such as default or max-autotune
-        max_batches: trial: use N batches per data set and device
+        max_batches: trial run: use N batches per data set and device
         dry_run: show first images, memory and time; score nothing
         batch_size: images per batch and device (default: as set in --data)
         num_workers: worker processes (default: as set in the data module)

@@ -54,7 +54,7 @@ def choose(shown: Shown) -> ChosenDetector | None:
             f" {which}, {lowest} has the lowest FPR: {best}"
         )
     others = shown.listed([name for name in members if name != detector])
-    others = f" Also among the best: {others}." if others else ""
+    others = f" Also not significantly worse: {others}." if others else ""
     return ChosenDetector(detector, short, f"Choose {detector}: {text}.", others)
 
 
