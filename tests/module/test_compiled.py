@@ -79,7 +79,7 @@ def test_exported_programs_with_a_fixed_batch_size_are_reported():
         program = torch.export.export(plain(), (IMAGES,))
     module = OODModule(program.module())
     module.probe(IMAGES)
-    with pytest.raises(InvalidArgumentError, match=r"failed on \d+ images of shape"):
+    with pytest.raises(InvalidArgumentError, match="failed on 1 image of shape"):
         module.probe(IMAGES[:1])
 
 
