@@ -1,7 +1,7 @@
 """One order of classes for a run: labels of all streams are mapped to it by class name."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from oodlit.base.known_classes.imagenet import wnid_labels, wnids
 from oodlit.base.roles import Role
 from oodlit.base.yaml_files import load_yaml
 from oodlit.datamodules.keys import repeated
-from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names
-from oodlit.datamodules.subsets import SubsetSource
+from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names, find_samples, pick_samples
+from oodlit.datamodules.subsets import SampleFacts, facts_of
 
 IMAGENET = "imagenet"
 """Value of `class_names` for the 1,000 classes of ImageNet-1k in the order of the published classifiers."""
@@ -146,7 +146,7 @@ def _renamed(stream: Stream, source: Source, names: tuple[str, ...]) -> Stream:
     return replace(stream, source=source, class_names=class_names, label_names=names)
 
 
-class AlignedSource(SubsetSource):
+class AlignedSource:
     """A source with its labels renumbered.
 
     Args:
@@ -160,13 +160,35 @@ class AlignedSource(SubsetSource):
     """
 
     def __init__(self, source: Source, labels: Sequence[int]) -> None:
-        super().__init__(source, range(len(source)), labels=dict(enumerate(labels)))
+        self.source, self.labels = source, tuple(labels)
 
-    def _changed(self, sample: Sample) -> Sample:
-        labels = self.labels or {}
-        if sample.label < 0 or sample.label in labels:
-            return super()._changed(sample)
-        reason = f"label {sample.label} is out of range for {len(labels)} class names"
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.source)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples start, ..., stop - 1."""
+        return map(self._relabelled, self.source.read(start, stop))
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """Samples at these positions."""
+        return map(self._relabelled, pick_samples(self.source, positions))
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The samples of these keys."""
+        return map(self._relabelled, find_samples(self.source, keys).values())
+
+    def facts(self) -> Iterator[SampleFacts]:
+        """Facts of all samples, with the new labels."""
+        for path, label, group in facts_of(self.source):
+            yield SampleFacts(path, self.labels[label] if 0 <= label < len(self.labels) else -1, group)
+
+    def _relabelled(self, sample: Sample) -> Sample:
+        if sample.label < 0:
+            return sample
+        if sample.label < len(self.labels):
+            return replace(sample, label=self.labels[sample.label])
+        reason = f"label {sample.label} is out of range for {len(self.labels)} class names"
         return replace(sample, error=sample.error or reason)
 
 

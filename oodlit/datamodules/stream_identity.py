@@ -15,6 +15,7 @@ from oodlit.base.code_identity import code_digest
 from oodlit.base.secrets import mask_text
 from oodlit.base.text.warn import warn
 from oodlit.base.value_description import describe, hash_of
+from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestSource
@@ -23,6 +24,7 @@ from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.sources import DatasetSource, FileSource, IndexedSource, MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.datamodules.subsets import SubsetSource
+from oodlit.datamodules.thinning import ThinnedSource
 
 
 def identity(stream: Stream) -> dict[str, str | int]:
@@ -167,7 +169,9 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
     FileSource: lambda s: [s.keys, s.labels, s.groups],
     MemorySource: lambda s: ((sample.key, sample.label, sample.group, sample.error) for sample in s.samples),
     DatasetSource: lambda s: [_class_of(s.dataset), s.keys, s.groups, s.labelled],
+    ThinnedSource: lambda s: [_content(s.source), s.positions],
     SubsetSource: lambda s: [_content(s.source), s.positions, s.labels, s.groups, s.group_by_label],
+    AlignedSource: lambda s: [_content(s.source), s.labels],
     PooledSource: lambda s: [*((one.name, *identity(one).items()) for one in s.streams), s.repeated],
     CorruptedSource: lambda s: [_content(s.images), s.settings, s.seed, s.quality],
     UnitTestSource: lambda s: [s.templates, "" if s.images is None else _content(s.images), s.tests, s.seed, s.scale],
@@ -201,6 +205,7 @@ def _images(source: Source) -> str:
 
 _INNER: dict[type, Callable[[Any], list[object]]] = {
     SubsetSource: lambda s: [s.source],
+    AlignedSource: lambda s: [s.source],
     PooledSource: lambda s: [one.source for one in s.streams],
     CorruptedSource: lambda s: [s.images, decoder_of(s.decode)],
     UnitTestSource: lambda s: [s.images, decoder_of(s.decode)],

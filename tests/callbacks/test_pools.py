@@ -106,7 +106,7 @@ def test_what_is_kept_and_named(results):
     assert (described.classes, described.id_classes) == (23, 6)
     assert described.test == len(kept)
     assert described.test + described.estimation == results.run.counts["pool"] == len(samples())
-    assert described.split == "test_share=0.4, by key hash"
+    assert described.split == "test share 0.4 by key"
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
         "pool 'pool': the number of images differs between classes (estimation:"

@@ -32,7 +32,7 @@ class PoolSplit:
     Example:
         >>> split = PoolSplit(parts={"sea/1.png": Part.TEST}, source="split.csv")
         >>> split("sea/1%2Epng"), split("sea/2%2Epng"), str(split), str(PoolSplit())
-        (<Part.TEST: 'test'>, None, 'as listed in split.csv', 'test_share=0.25, by key hash')
+        (<Part.TEST: 'test'>, None, 'as listed in split.csv', 'test share 0.25 by key')
     """
 
     test_share: float = TEST_SHARE
@@ -56,7 +56,7 @@ class PoolSplit:
 
     def __str__(self) -> str:
         """Description in results."""
-        return f"test_share={self.test_share}, by key hash" if self.parts is None else f"as listed in {self.source}"
+        return f"test share {self.test_share} by key" if self.parts is None else f"as listed in {self.source}"
 
 
 def severity_pool(
@@ -87,7 +87,7 @@ def severity_pool(
         >>> source = MemorySource([Sample(str(i), b"", group=i % 2) for i in range(20)])
         >>> pool = severity_pool(Stream("seas", Role.OOD, source, ("red", "dead")), test_share=0.5)
         >>> str(pool.role), str(pool.split)
-        ('pool', 'test_share=0.5, by key hash')
+        ('pool', 'test share 0.5 by key')
     """
     if test_share is not None and split is not None:
         raise InvalidArgumentError(f"severity_pool: pass test_share={test_share} or split={str(split)!r}, not both")
