@@ -93,7 +93,7 @@ def evaluate(
         batch_size: images per batch and device (default: as set in --data)
         num_workers: worker processes (default: as set in the data module)
         tpr: share of ID images that are accepted
-        rule: threshold rule: attained, or interpolated (for ninco)
+        rule: threshold: attained (an ID score), or interpolated (ninco)
         controls: check if detectors react to novelty or to shift
         untrained: also run with random weights (implies --controls)
         strict: fail if a detector is not applicable (default: skip it)

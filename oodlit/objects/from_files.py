@@ -162,7 +162,7 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
     """
     if annotations is None or not len(annotations):
         raise InvalidArgumentError(
-            "t_star: the default (best F1) requires annotated ID objects; pass annotations, or set t_star, such as 0.25"
+            "t_star: the default (best F1) requires annotated ID objects; pass annotations, or set t_star=0.25"
         )
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError(

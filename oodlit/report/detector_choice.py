@@ -41,7 +41,7 @@ def choose(shown: Shown) -> ChosenDetector | None:
     same = f", equal to that of {shown.listed(equal)}{faster}" if equal else ""
     rule = f"not significantly worse than the best by {' and by '.join(list(tables) if both else list(tables)[:1])}"
     which = f"{unit}s that {f'fail {how} and ' if how else ''}are {rule}"
-    short = f"one of {len(members)} {unit}s that are not distinguishable from the best" if members[1:] else ""
+    short = f"one of {len(members)} {unit}s that are {rule}" if members[1:] else ""
     text = f"it is the only {unit} that is {rule} ({where})"
     if count > 1:
         text = f"it has the lowest FPR of the {count} {which}. Its FPR is {best}{same}"
@@ -53,8 +53,9 @@ def choose(shown: Shown) -> ChosenDetector | None:
             f" ({two_digits(times[lowest])} ms). Its FPR is {percent_text(rates[detector])} {where}. Of the {count}"
             f" {which}, {lowest} has the lowest FPR: {best}"
         )
-    others = shown.listed([name for name in members if name != detector])
-    others = f" Also not significantly worse: {others}." if others else ""
+    same, failing = [name for name in passing if name != detector], [n for n in members if n not in passing]
+    lists = [shown.listed(same), f"with more failed unit tests: {shown.listed(failing)}" if failing else ""]
+    others = f" Also not significantly worse: {'; '.join(filter(None, lists))}." if any(lists) else ""
     return ChosenDetector(detector, short, f"Choose {detector}: {text}.", others)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 
 
-def listing(*, verbose: bool = False, images: str = "") -> None:
+def listing(*, verbose: bool = False, images: str | None = None) -> None:
     """List download sources and licenses of data sets.
 
     Args:
         verbose: add addresses, checksums, and what to do by hand
-        images: print a published list of images instead
+        images: print this list of images, such as ssb_hard_49000
     """
     from oodlit.cli.console import say
     from oodlit.cli.listing import print_rows

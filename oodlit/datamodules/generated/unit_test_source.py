@@ -76,7 +76,7 @@ class UnitTestSource(IndexedSource):
         self.seed, self.scale, self.decode = seed, scale, decode
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
-                "UnitTestSource: expected templates and tests to be non-empty and tests to be without repetition, got"
+                "UnitTestSource: expected at least one template, and at least one test, each once; got"
                 f" {len(self.templates)} templates and tests={self.tests}"
             )
         for test in self.tests:

@@ -41,7 +41,8 @@ class BATS(Shaping):
         "https://arxiv.org/abs/2210.04200",
         "computes mean and standard deviation of the input of the head from the training images, whereas the authors'"
         " code reads them from files, and the paper uses those stored in batch normalization; the authors' code"
-        " does not state how spread (their lambda) was chosen, so their values count as tuned on OOD data",
+        " does not state how the setting 'spread' (their lambda) was chosen, so their values count as tuned on OOD"
+        " data",
     )
 
     def __init__(self, spread: float = 1.05, then: GivenDetector = None) -> None:

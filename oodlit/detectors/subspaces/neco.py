@@ -59,9 +59,9 @@ class NECO(Detector):
         2024,
         "https://arxiv.org/abs/2310.06823",
         "the number of axes follows from a fraction of the variance, whereas the authors set it by hand for"
-        " every network; the denominator is |h| for all networks, whereas the authors' code uses |x| for DeiT"
-        " and Swin; if the largest logit is negative, the order of scores is kept, whereas the authors' product"
-        " reverses it",
+        " every network; the score is divided by the norm of the standardized features for all networks, whereas the"
+        " authors' code divides by the norm of the features themselves for DeiT and Swin; if the largest logit is"
+        " negative, the order of scores is kept, whereas the authors' product reverses it",
     )
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:

@@ -61,8 +61,7 @@ NINCO_FIRST_RELEASE = PublishedTable(
     url="https://github.com/j-cb/NINCO",
     tables="29 classifiers (MIT license). oodlit computes the means from the values per class. Zero-shot CLIP and"
     " popular sets that were not cleaned are left out. The file does not state weights and image sizes, and most"
-    " figures differ from the paper's for the model of the same name, so no network is recognized as one of these"
-    " models",
+    " figures differ from the paper's for the model of the same name, so oodlit matches no network to these rows",
     rule=f"{_RULE}. The release has 46 classes, some of which were cleaned later",
     file="ninco_first_release.csv",
     protocol=_PROTOCOL,

@@ -202,8 +202,8 @@ def _notes(results: RunResults, places: list[Place], table: list[PaperColumn], *
     yield from _meanings(results, places)
     if any(cell.is_best for column in table for cell in column.cells):
         yield (
-            "Bold marks the best value and, for ID-AUROC and for FPR and AUROC of OOD sets, detectors that are not"
-            f" distinguishable from the best on these images (paired one-sided test, Bonferroni, {confidence})."
+            "Bold marks the best value. For ID-AUROC, and for FPR and AUROC of OOD sets, it also marks values that are"
+            f" not distinguishable from the best on these images (paired one-sided test, Bonferroni, {confidence})."
         )
     plain = [column.cells for column in table if column.better and not any(cell.is_best for cell in column.cells)]
     if any(sum(cell.text != "-" for cell in cells) > 1 for cells in plain):

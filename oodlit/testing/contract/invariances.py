@@ -156,8 +156,8 @@ def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) ->
         rise = float((found - last).max())
         assert rise <= 1e-6 * float(last.abs().max()), f"the score rose by {rise:.6g} as the residual grew to {size}"
         last = found
-    kept = f"{int((last >= first).sum())} of {len(first)} scores are not lower than without a residual"
-    assert (last < first).all(), f"with a residual of size 125, {kept}"
+    kept = f"{int((last >= first).sum())} of {len(first)} scores did not drop when it was added"
+    assert (last < first).all(), f"a residual of size 125 must lower all scores, but {kept}"
 
 
 def _with_features(data: Problem, features: Tensor) -> Outputs:
