@@ -169,7 +169,7 @@ def test_bodies_without_end_are_bounded(tmp_path: Path, endless: str) -> None:
     with pytest.raises(DataError, match=f"_info.json: expected at most {MAX_MANIFEST_BYTES:,} bytes"):
         ShardSource(endless, cache=Cache(tmp_path, attempts=1))
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_size]
-    with pytest.raises(InvalidArgumentError, match="max_bytes >= 1, got 0"):
+    with pytest.raises(InvalidArgumentError, match="max_bytes to be at least 1, got 0"):
         Cache(max_bytes=0)
 
 

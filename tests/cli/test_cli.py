@@ -317,7 +317,7 @@ def test_check_runs_the_conformance_suite(
     assert main(["check", "mine_for_check.Nothing"]) == 2
     assert "Nothing" in one_line(capsys.readouterr().err)
     assert main(["check", "margin"]) == 2
-    assert "expected a dotted path" in one_line(capsys.readouterr().err)
+    assert "unknown detector 'margin'" in one_line(capsys.readouterr().err)
     assert main(["check", "oodlit.detectors.MSP", "--only", "nothing"]) == 2
     assert "nothing" in one_line(capsys.readouterr().err)
 

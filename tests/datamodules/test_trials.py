@@ -143,7 +143,7 @@ def test_thinning_twice_and_finding_keys() -> None:
     assert len(again) == 4
     assert [sample.key for sample in again.read(0, 9)] == [str(source.positions[i]) for i in again.positions]
     assert [sample.key for sample in again.find({"5"})] == ["5"]
-    with pytest.raises(DataError, match=r"keys .* were not found"):
+    with pytest.raises(DataError, match=r"keys .* not found"):
         list(again.find({"no"}))
 
 

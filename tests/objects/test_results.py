@@ -204,7 +204,7 @@ def test_results_of_images_and_of_boxes_are_not_taken_for_each_other(tmp_path: P
     with pytest.raises(DataError, match="got results of images"):
         ObjectResults.load(tmp_path)
     example().save(tmp_path / "boxes")
-    with pytest.raises(DataError, match="got boxes"):
+    with pytest.raises(DataError, match="got results of boxes"):
         Results.load(tmp_path / "boxes")
 
 
