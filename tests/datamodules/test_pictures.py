@@ -82,5 +82,5 @@ def test_a_failing_decoder_is_a_reason() -> None:
 
 
 def test_an_unknown_key_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(DataError, match=r"keys .* were not found"):
+    with pytest.raises(DataError, match=r"keys .* not found"):
         data(torch.zeros(3, 1, 1)).read_images(["val/9"])
