@@ -72,7 +72,10 @@ class WordEmbeddings:
             InvalidArgumentError: The file is missing or damaged, or is another file.
         """
         if not Path(file).is_file():
-            raise InvalidArgumentError(f"expected a file of word embeddings, but there is no file {file}")
+            raise InvalidArgumentError(
+                f"expected a file of word embeddings, but {file} does not exist; create it with"
+                " oodlit.backbones.negatives.write_negatives"
+            )
         try:
             with safe_open(file, framework="pt") as opened:
                 tensors = [opened.get_tensor(name) for name in ("embeddings", "is_adjective")]
