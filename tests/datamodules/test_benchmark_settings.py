@@ -21,7 +21,7 @@ from tests.datamodules.test_benchmark_tables import root, toy_lists  # noqa: F40
         ({"locations": {"imagenet_val": "sun"}}, "expected shards of 'imagenet_val', got .*'sun'"),
         ({"dropped_as": "others"}, "dropped_as='others' requires class_subset"),
         ({"class_subset": [0, 1.5]}, r"expected class indices from 0 to 999, got 1\.5"),
-        ({"class_subset": [0, "tench", 5]}, "expected different classes, got 'tench' twice"),
+        ({"class_subset": [0, "tench", 5]}, "expected different classes, but 'tench' is the same as another"),
         ({"class_subset": [3]}, "expected at least two different classes, got only 3"),
         ({"evaluation": {"ruel": "attained"}}, "unknown setting 'ruel' in evaluation=; did you mean 'rule'"),
     ],

@@ -105,5 +105,4 @@ def name_problem(name: str, own: str, built_in: Mapping[str, object]) -> str:
     """
     if name != own:
         return f"expected the entry point to have the name of its item, {own!r}; rename the entry point"
-    taken = plain(name) in map(plain, built_in)
-    return "oodlit already uses this name; choose another name" if taken else ""
+    return "oodlit already uses this name; choose another name" if plain(name) in map(plain, built_in) else ""

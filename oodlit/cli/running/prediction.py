@@ -169,7 +169,7 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
         _describe(module, data, asked)
         return None
     record = dict(asked.record)
-    if left_out := asked.record.get("not_applicable"):
+    if left_out := _left_out(asked):
         more = f"--detectors all adds {', '.join(readable_names()[key] for key in left_out)}"
         _say(console, f"No --detectors given: using all detectors that need no extra forward passes; {more}")
     if asked.max_batches is not None:
@@ -194,6 +194,12 @@ def run_evaluation(asked: EvaluationOptions, console: Console | None = None) -> 
                 f"the run in {out} is complete, but was made without --untrained; pass --again to repeat it"
             ) from None
         return _report_complete(out, trainer.get("logger") or [], console)
+
+
+def _left_out(asked: EvaluationOptions) -> Mapping[str, str]:
+    """Detectors that were not selected, with the reasons."""
+    entries: Mapping[str, Mapping[str, str]] = asked.record
+    return entries.get("not_applicable", {})
 
 
 def _untrained(asked: EvaluationOptions, data: OODDataModule, console: Console | None) -> dict[str, Any]:
@@ -223,7 +229,7 @@ def _describe(module: OODModule | RecordedModule, data: OODDataModule, asked: Ev
     with quiet(), seeded(asked.seed):
         for line in describe_run(module, data, detectors, device=device, processes=processes):
             say(line)
-    for line in unused_lines(asked.record.get("not_applicable", {})):
+    for line in unused_lines(_left_out(asked)):
         say(line)
 
 
