@@ -144,7 +144,7 @@ def fitted(detectors: dict[str, Any], sizes: Sizes, head: Any, *, rows: int, clo
         statistics.update(outputs)
         clock.enter("other")
     for name in detectors:
-        scoring.fit(name, statistics, head, "train")
+        scoring.fit(name, statistics, head)
     return scoring
 
 

@@ -89,7 +89,7 @@ def test_scripted_backbone_without_classifier():
     assert (facts.width, facts.num_classes) == (200, 0)
 
 
-@pytest.mark.filterwarnings("ignore:.*They are the 200 inputs")  # rounded weights are not linear
+@pytest.mark.filterwarnings("ignore:.*The features are the 200 inputs")  # rounded weights are not linear
 @torch.no_grad()
 def test_quantized_networks():
     module = OODModule(quantised())
