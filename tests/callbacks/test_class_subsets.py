@@ -122,7 +122,7 @@ def test_the_rule_of_the_data_is_used_unless_another_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("aggregates", "match"), [({"far": ["far"]}, "is not the name of a data set, got 'far'"), ({"near": ["val"]}, "role id")]
+    ("aggregates", "match"), [({"far": ["far"]}, "is not the name of a data set"), ({"near": ["val"]}, "role id")]
 )
 def test_means_that_are_not_possible_are_refused_before_the_first_image(aggregates, match) -> None:
     module, seen = make_module(), []
