@@ -53,8 +53,8 @@ def choose(shown: Shown) -> ChosenDetector | None:
             f" ({two_digits(times[lowest])} ms). Its FPR is {percent_text(rates[detector])} {where}. Of the {count}"
             f" {which}, {lowest} has the lowest FPR: {best}"
         )
-    same, failing = [name for name in passing if name != detector], [n for n in members if n not in passing]
-    lists = [shown.listed(same), f"with more failed unit tests: {shown.listed(failing)}" if failing else ""]
+    alike, failing = [name for name in passing if name != detector], [n for n in members if n not in passing]
+    lists = [shown.listed(alike), f"with more failed unit tests: {shown.listed(failing)}" if failing else ""]
     others = f" Also not significantly worse: {'; '.join(filter(None, lists))}." if any(lists) else ""
     return ChosenDetector(detector, short, f"Choose {detector}: {text}.", others)
 
