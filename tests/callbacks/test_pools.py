@@ -296,7 +296,7 @@ def test_a_class_without_images_of_a_part(part):
     names = make_pool().class_names
     message = rf"1 of 23 classes \(first: 'class 4'\) has no {part} images"
     early = (
-        rf"pool 'pool': .* got no {part} images in 1 of 23 classes \(first: 'class 4'; split: test_share=0\.4, by key"
+        rf"pool 'pool': .* got no {part} images in 1 of 23 classes \(first: 'class 4'; split: test share 0\.4 by key"
     )
     with pytest.raises(DataError, match=early):
         severity_pool(Stream("pool", Role.OOD, MemorySource(found), names), test_share=0.4)

@@ -138,7 +138,7 @@ def test_a_run_under_timeout_says_that_it_was_asked_to_end_and_where_it_continue
     assert "worker" not in last
     assert main(list(map(str, arguments))) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert re.search(r"Continuing at image (33|65|97) of \d+ of digits_", said), said
+    assert re.search(r"Continuing with image (33|65|97) of \d+ in digits_", said), said
 
 
 def test_a_guard_that_is_ended_is_no_pass(tmp_path, results) -> None:

@@ -122,7 +122,7 @@ def test_a_network_with_a_name_and_a_file_is_made_again(data: OODDataModule, tmp
     gate.save(tmp_path / "gate")
     (tmp_path / "weights.pt").unlink()
     assert Gate.load(tmp_path / "gate")(image) == gate(image)
-    with pytest.raises(InvalidArgumentError, match="does not exist"):
+    with pytest.raises(InvalidArgumentError, match="or an existing file, got"):
         Gate.load(tmp_path / "run")
 
 

@@ -166,7 +166,7 @@ def test_no_image_is_missing(whole, tmp_path):
     record(tmp_path, kill_at=49)
     file, share = share_of("far", tmp_path)
     file.write_text(json.dumps(share | {"batches": share["batches"] + 1}))
-    with pytest.raises(DataError, match="data set 'far' has 26 of 30 images"):
+    with pytest.raises(DataError, match="has 26 of 30 images of 'far'"):
         record(tmp_path)
     assert record(tmp_path) == SIZES["far"]
 
