@@ -277,5 +277,5 @@ def test_processes_share_a_pipeline(tmp_path, processes):
     assert scores["key"].is_unique
     for done in run_together(pipeline_script.main, processes, tmp_path, "whole", folder=tmp_path / "logs"):
         assert done.code != 0
-        assert f"read {processes * sum(SIZES)} samples" in done.stderr
+        assert f"read {processes * sum(SIZES)}" in done.stderr
         assert "keys read more than once" in done.stderr
