@@ -143,8 +143,7 @@ class LocalTokens(nn.Module):
         x, attention = kept[self._last], block.attn
         _, _, weight = attention.in_proj_weight.chunk(3)
         bias = None if attention.in_proj_bias is None else attention.in_proj_bias.chunk(3)[2]
-        values = nn.functional.linear(block.ln_1(x), weight, bias)
-        u = x + attention.out_proj(values)
+        u = x + attention.out_proj(nn.functional.linear(block.ln_1(x), weight, bias))
         u = u + block.mlp(block.ln_2(u))
         u = u if attention.batch_first else u.transpose(0, 1)
         return embedded, tower.ln_post(u)[:, 1:] @ tower.proj

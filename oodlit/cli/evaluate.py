@@ -166,8 +166,9 @@ def _check_untrained(given: dict[str, Any]) -> None:
         raise UsageError(f"--untrained fits new detectors to a network with random weights; omit {' and '.join(extra)}")
     if given["untrained"] and not isinstance(given["backbone"], str):
         raise UsageError(
-            "--untrained builds the network again with random weights; expected --backbone to be a timm name, or a"
-            f" dotted path such as my_package.MyNet with --weights FILE, got {type(given['backbone']).__name__}"
+            "--untrained builds the network a second time, without its weights: expected --backbone to be a timm name,"
+            " or a dotted path such as my_package.MyNet (then pass the trained weights with --weights FILE), got"
+            f" {type(given['backbone']).__name__}"
         )
 
 

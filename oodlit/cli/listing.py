@@ -209,7 +209,7 @@ def _published() -> Iterator[dict[str, str]]:
         detectors=len({figure.method for figure in boxes}),
         values_for=", ".join(dict.fromkeys(figure.split for figure in boxes)),
         source="FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther OOD Object Detection",
-        content="tables 2, 3 and 12-30, in the report of object detectors and in oodlit.objects.published.fmiyc",
+        content="tables 2, 3 and 12-30, in the report on object detectors and in oodlit.objects.published.fmiyc",
         rule="of boxes, see docs/objects.md",
         url="",
     )

@@ -120,4 +120,4 @@ def test_an_untrained_network_needs_a_network_by_name(more: list[str], words: li
     assert main(given) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "error: --untrained" in error
-    assert ("--weights FILE, got Flatten" if more[0] == "--backbone" else f"omit {more[0]}") in error
+    assert ("--weights FILE), got Flatten" if more[0] == "--backbone" else f"omit {more[0]}") in error

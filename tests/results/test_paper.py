@@ -92,7 +92,7 @@ def test_the_footnote_states_counts_rule_settings_and_intervals(results: Results
     assert "Settings: msp KNN k=3, dim=24; KNN bank_size=50, k=7." in notes
     risks = risk_table(results, prior=0.1, detectors=["mahalanobis_plus_plus", "knn"]).notes
     assert "Settings: KNN bank_size=50, k=7." in risks
-    assert any(note.startswith("Brackets show 95 % confidence") for note in notes)
+    assert any(note.startswith("Brackets show the 95 % confidence interval") for note in notes)
     row = results.row("auroc", dataset="far", detector="knn")
     interval = column(paper_table(results, intervals=True), "far", "AUROC").cells[1].interval
     assert interval == f"{100 * row['ci_low']:.1f}, {100 * row['ci_high']:.1f}"

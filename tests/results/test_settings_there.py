@@ -68,7 +68,7 @@ def test_a_board_that_does_not_state_them_is_no_comparison() -> None:
     sets = {"ssb_hard": 49_000, "inaturalist": 10_000, "textures": 5_160, "openimage_o": 15_869}
     run = ninco_run(("knn",), n_id=45_000, ood=sets)
     found = row(run, settings(KNN(k=50)), "openood_imagenet1k", model="ResNet50")
-    assert found["reason"].startswith("KNN: the board does not state the settings")
+    assert found["reason"].startswith("KNN: the leaderboard does not state the settings")
     assert math.isnan(found["difference"])
 
 

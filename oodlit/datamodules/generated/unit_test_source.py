@@ -76,8 +76,8 @@ class UnitTestSource(IndexedSource):
         self.seed, self.scale, self.decode = seed, scale, decode
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
-                "UnitTestSource: expected at least one template, and at least one test, each once; got"
-                f" {len(self.templates)} templates and tests={self.tests}"
+                "UnitTestSource: expected at least one template and at least one test, with no test listed twice;"
+                f" got {len(self.templates)} templates and tests={self.tests}"
             )
         for test in self.tests:
             UnknownNameError.check("unit test", test, UNIT_TESTS)

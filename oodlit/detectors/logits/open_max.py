@@ -56,10 +56,10 @@ class OpenMax(Detector):
         "CVPR",
         2016,
         "https://arxiv.org/abs/1511.06233",
-        "distances are Euclidean, whereas the authors add 1/200 of them to the cosine distance; tails are shifted to"
-        " start at 1, as in the current version of the authors' library libMR, whereas the version in their program"
-        " shifts them to 10,000; at most 50,000 training images are used, whereas the authors use all; the score is"
-        " the log odds of the known classes instead of a probability",
+        "distances are Euclidean (the authors use the cosine distance plus 1/200 of the Euclidean distance); tails are"
+        " shifted to start at 1, as in the current version of libMR, the authors' library (the version in their program"
+        " shifts them to 10,000); at most 50,000 training images are used (the authors use all); the score is the log"
+        " odds of the known classes (the authors use a probability)",
     )
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:

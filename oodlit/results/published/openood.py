@@ -3,7 +3,7 @@
 from oodlit.results.published.protocol import Protocol, weights
 from oodlit.results.published.table import PublishedTable
 
-_CHOSEN = "the board does not state the settings, many of which are chosen on its validation images"
+_CHOSEN = "the leaderboard does not state the settings, many of which are chosen on its validation images"
 _WITH_SETTINGS = (
     "ASH", "AdaSCALE-A", "AdaSCALE-L", "DICE", "EBO", "GEN", "KNN", "NCI", "NNGuide", "ODIN", "OpenMax", "ReAct",
     "SCALE", "VIM", "WeiPer+KLD", "fDBD", "i-ODIN",
@@ -16,7 +16,7 @@ OPENOOD = PublishedTable(
     source="J. Zhang et al., OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, board of July 2025",
     url="https://github.com/Jingkang50/OpenOOD",
     tables="ImageNet-1k board (MIT license): post-hoc detectors on torchvision's V1 weights. MDS++ and RMDS++ are from"
-    " later data of the board. In 'full-spectrum', ImageNet-V2, -C and -R count as ID",
+    " later data of the leaderboard. In 'full-spectrum', ImageNet-V2, -C and -R count as ID",
     rule="AUROC of each set against 45,000 images of ImageNet-val (settings were chosen on the other 5,000). All"
     " images of a set are pooled; near is the mean over SSB-hard and NINCO; far is the mean over iNaturalist,"
     " Textures and OpenImage-O",

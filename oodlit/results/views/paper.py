@@ -212,7 +212,7 @@ def _notes(results: RunResults, places: list[Place], table: list[PaperColumn], *
         if any(column.dataset == name for column in table):
             yield f"{name} is the mean over {', '.join(sets)}, each computed from all images of the set together."
     if intervals:
-        yield f"Brackets show {confidence} confidence intervals, where a value has one."
+        yield f"Brackets show the {confidence} confidence interval, where a value has one."
 
 
 def _meanings(results: RunResults, places: Sequence[Place]) -> Iterator[str]:
