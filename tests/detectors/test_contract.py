@@ -4,10 +4,8 @@ import inspect
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -19,15 +17,11 @@ from oodlit.detectors import (
     DICE,
     KNN,
     MSP,
-    SIRC,
     BackboneFacts,
-    Combined,
     Detector,
     Energy,
-    Entropy,
     KLMatching,
     Mahalanobis,
-    MahalanobisPlusPlus,
     MaxLogit,
     OpenMax,
     RankFeat,
@@ -42,11 +36,11 @@ from oodlit.detectors import (
     presets,
     save,
 )
-from oodlit.detectors.contract.class_paths import construct, from_config, parameters_of
+from oodlit.detectors.contract.class_paths import from_config, parameters_of
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
-from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
+from oodlit.detectors.statistics import FeatureBank, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.outputs import Head, Outputs
 
@@ -60,14 +54,6 @@ KEYS = {
     *("ca_ref", "cad_ref", "opt_fs", "wei_per", "ada_scale", "iodin", "pro", "nac"),
     *("ras", "ora", "act_sub", "mcm", "gl_mcm", "neg_label", "csp", "combined", "sirc"),
 }
-
-
-@pytest.fixture
-def unchecked() -> Iterator[None]:
-    """Without the type checker of the suite: messages as users see them."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_registry_holds_every_detector_file() -> None:
@@ -162,53 +148,6 @@ def test_missing_fields_are_named() -> None:
     outputs = Outputs(torch.ones(1, 2), hidden={"other": torch.ones(1, 2, 1, 1)})
     with pytest.raises(InvalidArgumentError, match=re.escape("model=..., hidden={'feature_map': ...})")):
         RankFeat().score(outputs)
-
-
-def test_reshapings_nest() -> None:
-    detector = ReAct(then=DICE(percentile=20.0, then=MaxLogit()))
-    assert detector.required_needs == {"features", "head", "logits"}
-    assert set(detector.required_statistics) == {TrainSample, FeatureMean}
-    train, head = small_problem(signed=False)
-    fit([detector], [train], head)
-    assert detector.then is not None
-    assert detector.then.is_fitted
-    assert detector.score(train).isfinite().all()
-
-
-@pytest.mark.parametrize("then", [Mahalanobis(), KLMatching(), ViM(), RankFeat(), "KNN"])
-def test_what_cannot_follow_a_reshaping(then: Detector | str) -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=r"requires no fit and reads only logits and features, .*ASH\(\), got"
-    ):
-        ReAct(then=then)
-
-
-@pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
-@pytest.mark.parametrize(("then", "hint"), [(MSP, r"; write MSP\(\)"), (3, "")])
-def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: .*{re.escape(repr(then))}.*{hint}"):
-        kind(then=then)
-
-
-@pytest.mark.parametrize(
-    ("build", "same"),
-    [
-        (lambda: ReAct(then="max_logit"), ReAct(then=MaxLogit())),
-        (lambda: RankFeat("MSP"), RankFeat(MSP())),
-        (lambda: SIRC("Entropy", "KNN"), SIRC(Entropy(), KNN())),
-        (lambda: Combined(["Mahalanobis++", KNN(k=2)]), Combined([MahalanobisPlusPlus(), KNN(k=2)])),
-        (lambda: construct(ReAct, {"then": "ash"}, Detector), ReAct(then=ASH())),
-    ],
-)
-def test_names_of_detectors_are_accepted_as_parts(build: Callable[[], Detector], same: Detector) -> None:
-    assert repr(build()) == repr(same)
-    assert repr(from_config(detector_to_config(build()), Detector)) == repr(same)
-
-
-def test_unknown_names_of_parts() -> None:
-    for build in (lambda: ReAct(then="maxlogits"), lambda: SIRC("maxlogits"), lambda: Combined(["maxlogits"])):
-        with pytest.raises(UnknownNameError, match=r"'maxlogits'; did you mean 'MaxLogit'|'maxlogits'.*max_logit"):
-            build()
 
 
 def test_no_presets() -> None:

@@ -98,15 +98,15 @@ class NegativeDetector(Detector):
     def _fit(self, statistics: Statistics, head: Head) -> None:
         if not self.negatives:
             raise RequirementError(f"{self!r} {MISSING}")
-        words = WordEmbeddings.load(self.negatives)
-        if words.embeddings.shape[1] != head.width:
+        stored = WordEmbeddings.load(self.negatives)
+        if stored.embeddings.shape[1] != head.width:
             raise InvalidArgumentError(
                 f"{self!r}: expected negatives with {head.width} features, as the head has, got"
-                f" {words.embeddings.shape[1]}; write the file with the text tower of the backbone"
+                f" {stored.embeddings.shape[1]}; write the file with the text tower of the backbone"
             )
         classes = unit(head.unmasked.weight.double())
         chosen = select(
-            *(words.embeddings, words.is_adjective, classes),
+            *(stored.embeddings, stored.is_adjective, classes),
             share=self.share,
             quantile=self.quantile,
             largest_cosine=self.largest_cosine,
@@ -115,14 +115,14 @@ class NegativeDetector(Detector):
         if not count:
             raise InvalidArgumentError(
                 f"{self!r}: expected at least {self.groups} selected words, one per group, got {len(chosen)} of"
-                f" {len(words.words)} words; reduce groups or raise share"
+                f" {len(stored.words)} words; reduce groups or raise share"
             )
         order = torch.randperm(count, generator=torch.Generator().manual_seed(self.seed))
-        rows = unit(words.embeddings[chosen[order]].to(classes))
+        rows = unit(stored.embeddings[chosen[order]].to(classes))
         self.keep(directions=classes, words=rows.view(self.groups, -1, head.width))
-        prompts = [f"; prompts of {kind}: {', '.join(map(repr, used))}" for kind, used in words.prompts.items()]
-        tower = f"(text tower: {words.text_tower or 'not recorded'})"
-        self.notes = (*self.notes, f"uses {count} of {len(words.words)} words {tower}{''.join(prompts)}")
+        prompts = [f"; prompts of {kind}: {', '.join(map(repr, used))}" for kind, used in stored.prompts.items()]
+        tower = f"(text tower: {stored.text_tower or 'not recorded'})"
+        self.notes = (*self.notes, f"uses {count} of {len(stored.words)} words {tower}{''.join(prompts)}")
 
     @final
     def _score(self, outputs: Outputs) -> Scores:
