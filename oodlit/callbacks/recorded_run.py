@@ -72,7 +72,7 @@ def evaluate_arrays(
         >>> results.value("mean_auroc", dataset="near", detector="msp") > 0.7
         True
     """
-    arguments = locals()
+    arguments = locals()  # before any other variable: the arguments as they were given
     module, data = recorded_parts(**{key: arguments[key] for key in KEYS})
     return run_recorded(module, data, detectors, out=out, **evaluation)
 

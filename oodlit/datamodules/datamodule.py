@@ -164,8 +164,7 @@ class OODDataModule(pl.LightningDataModule):
     @property
     def planned_streams(self) -> tuple[Stream, ...]:
         """Streams covered by the results, including streams that were read before the run was resumed."""
-        use_train = self._plan.use_train
-        return tuple(stream for stream in self.streams if use_train or stream.role is not Role.TRAIN)
+        return tuple(stream for stream in self.streams if self._plan.use_train or stream.role is not Role.TRAIN)
 
     @property
     def _plan(self) -> RunPlan:

@@ -29,8 +29,7 @@ def uni(width: int, height: int, rng: Rng) -> Pixels:
 
 def gaussian(width: int, height: int, rng: Rng) -> Pixels:
     """Gaussian noise N(0.5, sigma), clipped; one sigma of `GAUSSIAN_SIGMAS` per image."""
-    sigma = rng.choice(GAUSSIAN_SIGMAS)
-    return _clip(0.5 + sigma * rng.standard_normal((height, width, 3)))
+    return _clip(0.5 + rng.choice(GAUSSIAN_SIGMAS) * rng.standard_normal((height, width, 3)))
 
 
 def rademacher(width: int, height: int, rng: Rng) -> Pixels:

@@ -108,9 +108,10 @@ def _checked(
 ) -> Iterator[Entry]:
     """Check names of indices and unique paths, and count labels and groups."""
     kind = "label" if role in NAMES_OF_LABELS else "group"
+    given = f"{len(class_names)} class names"
     seen: set[int] = set()
     for entry in entries:
-        index, given = entry.label if kind == "label" else entry.group, f"{len(class_names)} class names"
+        index = entry.label if kind == "label" else entry.group
         if class_names and index >= len(class_names):
             raise InvalidArgumentError(f"{entry.path!r}: {kind} {index} is out of range for {given}")
         if class_names and kind == "group" and index == -1:

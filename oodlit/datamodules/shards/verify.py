@@ -89,8 +89,7 @@ def shard_info(folder: str | Path) -> dict[str, ShardInfo]:
     Raises:
         DataError: There are no shards, or they are damaged.
     """
-    infos = read_info(folder)
-    return infos or {"": ShardSource(folder).info}
+    return read_info(folder) or {"": ShardSource(folder).info}
 
 
 def verify_shards(

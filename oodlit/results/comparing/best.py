@@ -107,7 +107,9 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
         both = "correct and wrong predictions of labeled ID images" if metric == _ID_AUROC else "ID and OOD images"
         shown, found = ", ".join(empty) or infos[0].name, f"{len(inside):,} and {0 if empty else len(frames[0]):,}"
         raise InvalidArgumentError(f"group_of_best: {metric} of {shown} requires both {both}, got {found}")
-    names, weights, classes = list(results.detectors), list[np.ndarray](), list[np.ndarray]()
+    names = list(results.detectors)
+    weights: list[np.ndarray] = []
+    classes: list[np.ndarray] = []
     for info, rows in zip(infos, frames, strict=True):
         of_images, own = class_weights(rows, is_grouped=bool(info.class_names) and metric != _ID_AUROC)
         weights.append(of_images / len(frames))
